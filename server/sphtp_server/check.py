@@ -28,13 +28,13 @@ def check(file: Path | None, client: bool, as_json: bool) -> None:
 
     These are the settings with which sphtp server --config FILE would start. The command reads
     FILE, the environment variables SPHTP_SERVER_... or SPHTP_CLIENT_..., and the files that the
-    settings name: keys, certificates, the secret. If a registry is set, it also loads the packages
-    that the registry needs. It binds no port, and connects to no other program. It prints the
-    settings that are given, those of a server with their sources. Without FILE, the variable
-    SPHTP_SERVER_CONFIG or SPHTP_CLIENT_CONFIG names the file.
+    settings name: keys, certificates, the secret. It also loads the packages that the settings
+    need. It binds no port, and connects to no other program. It prints the settings that are given,
+    those of a server with their sources. Without FILE, the variable SPHTP_SERVER_CONFIG or
+    SPHTP_CLIENT_CONFIG names the file.
 
-    Exit codes: 0 a program would start with these settings, 2 a setting is wrong; the error names
-    it.
+    Exit codes: 0 a program would start with these settings, 2 a setting is wrong, or a package is
+    missing; the error names it.
     """
     try:
         given = _check_client(file) if client else _check_server(file)
@@ -75,15 +75,15 @@ def _check_client(file: Path | None) -> dict[str, Setting]:
 def check_files(settings: ServerSettings) -> None:
     """Read all files that settings name, and load the packages that they need, as a server does.
 
-    Raises ``SettingsError`` if a file is wrong or a package is missing.
+    Raises ``SettingsError`` if a file is wrong, a package is missing, or settings contradict each
+    other.
     """
-    settings.config()
+    settings.require_agreement()
     settings.admit()
     try:
+        settings.load_packages()
         settings.store()
     except ModuleNotFoundError as error:
         raise SettingsError(str(error)) from error
-    if (tls := settings.tls()) is not None:
-        tls.check()
     settings.metrics_token()
     settings.web_token()

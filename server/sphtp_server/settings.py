@@ -32,8 +32,9 @@ from sphtp.security import (
     load_server_key,
 )
 from sphtp.shell.addresses import is_loopback, parse_http_address
+from sphtp.shell.bus_connections import listening_context
 from sphtp.shell.keys import load_token
-from sphtp.shell.server import everybody, open_shared_server
+from sphtp.shell.server import everybody, open_shared_server, require_agreement
 from sphtp_server.logs import LogFormat, LogLevel
 from sphtp_server.registry.etcd import EtcdRegistry
 from sphtp_server.registry.location import EtcdAccess, EtcdLocation
@@ -402,9 +403,7 @@ class ServerSettings(BaseModel):
         Raises as ``open_server``, and ``ModuleNotFoundError`` with the remedy if the extra for a
         registry or STUN is not installed.
         """
-        if self.stun:
-            # Fails now, and not when the server opens.
-            import sphtp.shell.nat  # noqa: F401
+        self.load_packages()
         return open_shared_server(
             self.store(),
             self.bind(),
@@ -416,6 +415,24 @@ class ServerSettings(BaseModel):
             admit=admit,
             config=self.config(),
         )
+
+    def load_packages(self) -> None:
+        """Load the optional packages that the settings need, except those for a registry.
+
+        Raises ``ModuleNotFoundError`` with the remedy if one is missing.
+        """
+        if self.stun:
+            import sphtp.shell.nat  # noqa: F401
+        if self.metrics is not None or self.web is not None:
+            from sphtp.web import open_web  # noqa: F401
+
+    def require_agreement(self) -> None:
+        """Raise ``SettingsError`` if the settings contradict each other, or a file is wrong."""
+        bind, cluster = self.bind(), self.config().cluster
+        advertise = None if self.advertise is None else ServerAddress.parse(self.advertise)
+        require_agreement(bind, advertise, [*map(ServerAddress.parse, self.join)], cluster)
+        for url in (bind.pub, bind.sub):
+            listening_context(cluster.tls, url)
 
     def store(self) -> "EtcdStore | None":
         """Return the shared registry on etcd; None if the settings have no registry.

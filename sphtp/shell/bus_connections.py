@@ -220,7 +220,7 @@ class ListeningSocket:
         """
         self._check_open()
         family, address = _resolve(url)
-        context = _tls_context(self._tls, url)
+        context = listening_context(self._tls, url)
         listener = _listen(url, family, address)
         self._listeners[listener.fileno()] = listener
         self._contexts[listener.fileno()] = context
@@ -234,7 +234,7 @@ class ListeningSocket:
         Open connections stay as they are. Raises ``SettingsError`` for a wrong file.
         """
         urls = dict(zip(self._contexts, self.urls, strict=True))
-        contexts = {number: _tls_context(tls, url) for number, url in urls.items()}
+        contexts = {number: listening_context(tls, url) for number, url in urls.items()}
 
         def use() -> None:
             self._tls, self._contexts = tls, contexts
@@ -511,7 +511,7 @@ def _set_up(accepted: socket.socket) -> None:
                 accepted.setsockopt(tcp, getattr(socket, name), value)
 
 
-def _tls_context(tls: Tls | None, url: str) -> ssl.SSLContext | None:
+def listening_context(tls: Tls | None, url: str) -> ssl.SSLContext | None:
     """Return the configuration to listen with, or None without TLS. Raises ``SettingsError``."""
     if not is_wanted(tls, url, "listen on"):
         return None

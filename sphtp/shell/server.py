@@ -43,7 +43,7 @@ from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.probe import find_fault
 from sphtp.shell.tls import SCHEME, Tls, is_tls, require_tls
-from sphtp.shell.vouching import Vouching, server_vouching
+from sphtp.shell.vouching import Vouching, server_vouching, trusted_by_server
 
 Admit = Callable[[Peer], bool]
 
@@ -81,6 +81,19 @@ def require_protection(
                 f"{url} is open to other machines, and nothing protects it: give a secret "
                 "or TLS certificates, or allow that with insecure"
             )
+
+
+def require_agreement(
+    bind: ServerAddress,
+    advertise: ServerAddress | None,
+    join: Sequence[ServerAddress],
+    cluster: ClusterSecurity,
+) -> None:
+    """Raise ``SettingsError`` if addresses, keys and files of a server contradict each other."""
+    require_protection(bind, advertise, cluster)
+    require_tls(join, cluster.tls)
+    _require_others(join, bind, advertise or bind)
+    trusted_by_server(cluster.signing_key, cluster.server_keys)
 
 
 def _require_tls_throughout(public: ServerAddress | None, tls: Tls | None) -> None:
@@ -228,8 +241,7 @@ async def open_shared_server(
     at = _parse(bind)
     public = None if advertise is None else _parse(advertise)
     others = [_parse(other) for other in join]
-    require_protection(at, public, cluster)
-    require_tls(others, tls)
+    require_agreement(at, public, others, cluster)
     trust, among_servers = server_vouching(cluster.secret, cluster.signing_key, cluster.server_keys)
     wakeup = Wakeup()
     handshakes = Handshakes(_accept_limits(limits), secret=cluster.secret is not None)
@@ -241,7 +253,6 @@ async def open_shared_server(
         subscriber.subscribe(b"")
         bound = ServerAddress(pub=clients.listen(at.pub), sub=subscriber.listen(at.sub))
         advertised = public or bound
-        _require_others(others, bound, advertised)
         machine = ServerMachine(
             decisions(config.seed),
             config.timers or ControlTimers(),

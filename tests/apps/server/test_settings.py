@@ -14,7 +14,13 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.secure.identity import Identity, format_key
 from sphtp.errors import SettingsError
-from sphtp.shell.keys import draw_cluster_key, draw_server_key, save_secret, save_server_key
+from sphtp.shell.keys import (
+    draw_cluster_key,
+    draw_server_key,
+    load_public,
+    save_secret,
+    save_server_key,
+)
 from sphtp_server.check import config as configuration
 from sphtp_server.command import server
 from sphtp_server.settings import SOURCES, ServerSettings
@@ -287,6 +293,31 @@ def test_a_registry_without_its_extra_names_it(
     for result in (call("--config", file), CliRunner().invoke(configuration, ["check", file])):
         assert result.exit_code == 2
         assert "pip install 'sphtp[etcd]' brings it" in result.output
+
+
+def test_the_check_refuses_what_a_server_refuses(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own, other, certificate = (tmp_path / name for name in ("own", "other", "certificate"))
+    save_server_key(own, draw_server_key())
+    save_server_key(other, draw_server_key())
+    certificate.write_text("-----BEGIN CERTIFICATE-----")
+    certificate.chmod(0o600)
+    tls = f'tls_cert = "{certificate}"\ntls_key = "{certificate}"'
+    keys = f'signing_key_file = "{own}"\nserver_key = ["{format_key(load_public(other))}"]'
+    monkeypatch.setitem(sys.modules, "aioice", None)
+    monkeypatch.delitem(sys.modules, "sphtp.shell.nat", raising=False)
+    for text, why in (
+        (keys, "other servers would drop its messages"),
+        ('join = ["tcp://127.0.0.1:8764"]', "that is this server itself"),
+        (f'{tls}\njoin = ["tcp://127.0.0.1:1"]', "is no tls+tcp:// address"),
+        (tls, "cannot be used"),
+        ("stun = true", "pip install 'sphtp[nat]'"),
+    ):
+        file = str(written(tmp_path, text))
+        for result in (call("--config", file), CliRunner().invoke(configuration, ["check", file])):
+            assert result.exit_code == 2, text
+            assert why in " ".join(result.output.split()), text
 
 
 @pytest.mark.parametrize(
