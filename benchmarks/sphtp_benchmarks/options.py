@@ -20,7 +20,7 @@ to_markdown: Final = click.option(
 )
 rounds_of_median: Final = click.option(
     "--rounds",
-    help="How often to measure; the result is the median.",
+    help="Number of measurements; the result is their median.",
     type=click.IntRange(1),
     default=3,
     show_default=True,
@@ -34,7 +34,7 @@ rounds_of_all: Final = click.option(
 )
 seconds_of_each: Final = click.option(
     "--seconds",
-    help="How long each measurement lasts, after a warm-up of a quarter of that.",
+    help="Seconds of each measurement, after a warm-up of a quarter of that.",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,

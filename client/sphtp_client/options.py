@@ -125,13 +125,14 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
         ),
         _option(
             "--heartbeat",
-            "Seconds between heartbeats to the servers; the same for all servers and clients.",
+            "Seconds between heartbeats; give all servers and clients the same.",
             type=SECONDS,
             default=defaults["heartbeat"],
         ),
         _option(
             "--expiry",
-            "Seconds of silence after which a server or client counts as gone.",
+            "Seconds of silence after which a server or client counts as gone; give all servers "
+            "and clients the same.",
             type=SECONDS,
             default=defaults["expiry"],
         ),
@@ -143,7 +144,7 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
         ),
         _option(
             "--resend-time",
-            "Interval, in seconds, in which a few packets may be retransmitted whatever the "
+            "Shortest interval, in seconds, in which a few packets may leave whatever the "
             "congestion window.",
             type=SECONDS,
             default=defaults["resend_time"],
@@ -193,7 +194,7 @@ _KEYS = (
     _option(
         "--server-key",
         "Public key of a server to accept, or of a cluster that certifies its servers; "
-        "repeatable. Without it: any server that has the secret.",
+        "repeatable. Without it: any server, or with --secret-file any that has the secret.",
         metavar="KEY",
         multiple=True,
     ),
@@ -202,7 +203,10 @@ _KEYS = (
         for name, text in (
             ("--secret-file", "File with the cluster's secret (sphtp keygen)."),
             ("--server-key-file", "File with public keys as for --server-key, one per line."),
-            ("--identity-file", "File with this client's identity. Without: a new one each time."),
+            (
+                "--identity-file",
+                "File with this client's identity. Without it: a new one each time.",
+            ),
             ("--tls-ca", "Authority in PEM that signed the servers' certificates."),
             ("--tls-cert", "Certificate in PEM, for servers that require one."),
             ("--tls-key", "The private key of --tls-cert, in PEM."),
@@ -210,8 +214,8 @@ _KEYS = (
     ),
     _option(
         "--relay",
-        "Relay for peers that no direct way through NAT connects: a TURN server; needs the extra "
-        "nat.",
+        "Relay for peers to which there is no direct path through NAT: a TURN server; needs the "
+        "extra nat.",
         metavar="turn://USER@HOST[:PORT]",
     ),
     _option(

@@ -71,15 +71,18 @@ def section(name: str, command: click.Command) -> str:
     lines = [
         f"## sphtp {name}",
         "",
-        f"`{usage} [OPTIONS]`",
+        f"`{usage}{' [OPTIONS]' if options else ''}`",
         "",
         inspect.cleandoc(command.help or ""),
         "",
-        "| option | value | default | meaning |",
-        "|---|---|---|---|",
-        *(row(option) for option in options if not option.hidden),
-        "",
     ]
+    if options:
+        lines += [
+            "| option | value | default | meaning |",
+            "|---|---|---|---|",
+            *(row(option) for option in options if not option.hidden),
+            "",
+        ]
     return "\n".join(lines)
 
 

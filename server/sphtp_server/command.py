@@ -30,10 +30,10 @@ def server(config: Path | None, **flags: Any) -> None:
     SIGINT, SIGTERM and SIGUSR2 make the server leave the cluster and end. SIGUSR1 makes it leave
     after its clients have reached other servers (sphtp drain). SIGHUP reloads the file, the keys of
     clients and the certificates, reopens the log file, and logs the settings that need a restart.
-    If SIGHUP, SIGUSR1 or SIGUSR2 is ignored at the start, such as SIGHUP by nohup, it remains
-    ignored.
+    When the server's terminal closes, SIGHUP makes it leave. If SIGHUP, SIGUSR1 or SIGUSR2 is
+    ignored at the start, such as SIGHUP by nohup, it remains ignored.
 
-    Exit codes: 0 the server left, 2 a wrong setting or a port that is in use.
+    Exit codes: 0 the server left, 2 a wrong setting, or an address or port that cannot be used.
     """
     load = partial(SOURCES.load, flags, os.environ, config)
     try:

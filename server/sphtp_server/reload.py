@@ -76,7 +76,7 @@ class Reloader:
             if tls is not None:
                 self._server.set_tls(tls)
         except (SettingsError, OSError) as error:
-            self._log.error("not reloaded: everything stays as it was", why=str(error))
+            self._log.error("not reloaded: all settings stay as they were", why=str(error))
             return
         self._server.set_limits(limits)
         self._admission.admit = admit

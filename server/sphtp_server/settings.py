@@ -105,8 +105,8 @@ class ServerSettings(BaseModel):
     advertise: Address | None = Field(
         None,
         description="Address at which other programs reach this server, such as "
-        "tcp://host:8764 or, with the second port, tcp://host:8764,8765. Without "
-        "it: the address to listen on.",
+        "tcp://host:8764 or, with the second port, tcp://host:8764,8765; with TLS, tls+tcp://. "
+        "Without it: the address to listen on.",
     )
     join: tuple[Address, ...] = Field(
         (),
@@ -169,7 +169,7 @@ class ServerSettings(BaseModel):
     server_key: tuple[str, ...] = Field(
         (),
         description="Public key of a server to accept, or of a cluster that certifies its servers; "
-        "repeatable. Without it: the key that certifies --signing-key-file.",
+        "repeatable. Without it: the key that certifies --signing-key-file, or that key itself.",
     )
     server_key_file: Path | None = Field(
         None, description="File with public keys as for --server-key, one per line."
@@ -194,7 +194,7 @@ class ServerSettings(BaseModel):
     heartbeat: float = Field(_TIMERS.heartbeat, description="Seconds between two heartbeats.")
     jitter: float = Field(
         _TIMERS.jitter,
-        description="Share of --heartbeat by which a heartbeat may be earlier or later.",
+        description="Largest share of --heartbeat by which a heartbeat is earlier or later.",
     )
     expiry: float = Field(
         _TIMERS.expiry,
@@ -202,8 +202,8 @@ class ServerSettings(BaseModel):
     )
     announce_deadline: float | None = Field(
         None,
-        description="Seconds for which a client waits for an acknowledgement of every server. "
-        "Without it: three heartbeats.",
+        description="Seconds for which a joining server waits at least for the list of a server "
+        "that it has found; use the value of the clients. Without it: three heartbeats.",
     )
     max_clients: int = Field(
         _LIMITS.max_clients,
@@ -227,14 +227,14 @@ class ServerSettings(BaseModel):
         _LIMITS.data_per_second,
         ge=1,
         le=MAX_RATE,
-        description="Changes of its data, topics or groups that the server accepts from one "
-        "client per second.",
+        description="Changes of data, topics or groups that the server accepts from one client "
+        "per second.",
     )
     stun_per_second: float = Field(
         _LIMITS.stun_per_second,
         ge=1,
         le=MAX_RATE,
-        description="STUN requests that the server processes per second.",
+        description="STUN requests that the server answers per second, of each host 64 at most.",
     )
     max_answers: int = Field(
         _LIMITS.max_answers,
@@ -255,14 +255,14 @@ class ServerSettings(BaseModel):
         ge=1,
         le=MAX_HANDSHAKES,
         description="Most connections that have not authenticated yet. When there is one more, "
-        "the server closes the oldest connection of the network address that has the most.",
+        "the server closes the oldest of them from the host that has the most.",
     )
     handshake_timeout: float = Field(
         _LIMITS.handshake_timeout,
         ge=MIN_HANDSHAKE_TIMEOUT,
         le=MAX_HANDSHAKE_TIMEOUT,
-        description="Seconds within which a connection has to authenticate: in TLS, in the "
-        "greeting of the bus, and with --secret-file by a message.",
+        description="Seconds within which a connection has to authenticate (in TLS, in the "
+        "greeting of the bus, and with --secret-file by a message), and to complete each message.",
     )
     seed: int | None = Field(
         None, description="Random seed that makes random choices repeatable, for tests."

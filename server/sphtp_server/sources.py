@@ -47,7 +47,10 @@ class Sources(Generic[M]):
             command = _option(name, field, self.variable(name))(command)
         # Not exists=True: click would report an unreadable file as missing.
         path = click.Path(path_type=Path)
-        text = "TOML file with these settings, one key each, with _ instead of -."
+        text = (
+            "TOML file with these settings, one key each, with _ instead of -. "
+            f"[{self.variable('config')}]"
+        )
         return click.option("--config", type=path, envvar=f"{self.prefix}CONFIG", help=text)(
             command
         )
@@ -142,6 +145,7 @@ def _metavar(field: FieldInfo) -> str:
 _METAVARS: Final[Mapping[Any, str]] = {
     int: "NUMBER",
     float: "NUMBER",
+    float | None: "NUMBER",
     int | None: "NUMBER",
     Path | None: "FILE",
 }

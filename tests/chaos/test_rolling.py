@@ -289,7 +289,7 @@ async def test_a_reload_under_load_drops_nothing(seed: int, tmp_path: Path) -> N
             mark = len(server.program.lines)
             configure(log_level="loud")
             server.program.process.send_signal(signal.SIGHUP)
-            await server.program.heard("not reloaded: everything stays as it was", after=mark)
+            await server.program.heard("not reloaded: all settings stay as they were", after=mark)
             await stranger.come()
             await guest.more()
             nursery.cancel_scope.cancel()

@@ -17,7 +17,7 @@ from sphtp_benchmarks.verb import measured
 @click.command()
 @click.option(
     "--channels",
-    help="How many idle channels to open beside the busy one.",
+    help="Number of idle channels beside the busy one.",
     type=click.IntRange(1, 10_000),
     default=1000,
     show_default=True,
@@ -25,7 +25,7 @@ from sphtp_benchmarks.verb import measured
 @rounds_of_median
 @click.option(
     "--seconds",
-    help="How long each rate is measured, after a warm-up of a quarter of that.",
+    help="Seconds for which each rate is measured, after a warm-up of a quarter of that.",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,

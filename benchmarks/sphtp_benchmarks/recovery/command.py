@@ -39,8 +39,8 @@ def recovery(
 ) -> None:
     """Measure how long streams take to recover losses.
 
-    Virtual time: the same seed gives the same figures on every machine, whatever else it does.
-    All of it takes half a minute. Exit codes: 0 done, 2 usage.
+    The time is virtual: the same seed gives the same figures on every machine, whatever its load.
+    All experiments together take about half a minute. Exit codes: 0 done, 2 usage.
     """
     progress, found = Console(stderr=True), list[Recovery]()
     for trial in TRIALS:

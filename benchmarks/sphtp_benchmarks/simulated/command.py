@@ -27,8 +27,8 @@ from sphtp_benchmarks.simulated.page import page
 def latency(cases: tuple[str, ...], seed: int, markdown: Path | None, json: bool) -> None:
     """Measure the latency of messages on simulated networks.
 
-    Virtual time: the same seed gives the same figures on every machine, whatever else it does.
-    All of it takes a minute. Exit codes: 0 done, 2 usage.
+    The time is virtual: the same seed gives the same figures on every machine, whatever its load.
+    All experiments together take about a minute. Exit codes: 0 done, 2 usage.
     """
     run, progress = Run(seed), Console(stderr=True)
 

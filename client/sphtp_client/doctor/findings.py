@@ -129,7 +129,7 @@ def _judge_multicast(machine: MachineFacts) -> Finding:
         text = "no network interface but loopback is up: only programs on this machine are reached"
         return _warning(check, text, "ip link show")
     if not able:
-        text = f"no interface has it; servers on the network are not found: {up[0].name} is up"
+        text = f"{up[0].name} is up and has no multicast: servers on the network are not found"
         return _warning(check, text, f"sudo ip link set dev {up[0].name} multicast on")
     if machine.multicast_error:
         text = f"{able[0]} cannot join 224.0.0.251: {machine.multicast_error}"

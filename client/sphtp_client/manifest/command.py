@@ -88,7 +88,8 @@ def manifest(config: Path | None, secret_file: Path | None, name: str, **values:
     try:
         if not NAME.fullmatch(name):
             raise SettingsError(
-                f"--name = {name}: allowed are up to 40 small letters, digits and hyphens"
+                f"--name = {name}: allowed are up to 40 small letters, digits and hyphens; the "
+                "first is a letter, the last is no hyphen"
             )
         document = _manifest(config, secret_file, name=name, **values)
     except SettingsError as error:

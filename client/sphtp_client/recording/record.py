@@ -210,8 +210,9 @@ def record(**values: Any) -> None:
 
     It writes to FILE at least once a second, so that a kill loses at most the last second.
 
-    Exit codes: 0 --seconds are over, 2 usage or configuration, 3 no server replied, or FILE cannot
-    be written, 130 after Ctrl-C, 143 after SIGTERM; after both signals FILE is complete.
+    Exit codes: 0 --seconds are over, 2 usage or configuration, or FILE exists or cannot be opened,
+    3 no server replied, or FILE could not be written to the end, 130 after Ctrl-C, 143 after
+    SIGTERM; after both signals FILE is complete.
     """
     options = RecordOptions(**values)
     try:

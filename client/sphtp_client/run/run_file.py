@@ -257,7 +257,7 @@ def _wrong_servers(servers: ServersTable) -> Iterator[Problem]:
             yield Problem("servers.secret_file", str(servers.secret_file), str(error))
     for option in servers.options:
         if option.partition("=")[0] in ("--log-file", "--log-format", "--log-level"):
-            yield Problem("servers.options", repr(option), "the run reads the log of its servers")
+            yield Problem("servers.options", repr(option), "not allowed: the run reads the log")
     try:
         ControlTimers(heartbeat=servers.heartbeat, expiry=servers.expiry)
     except SettingsError as error:
@@ -283,7 +283,8 @@ def _wrong_programs(tables: RunTables, programs: Sequence[Program]) -> Iterator[
                 why = "it never finishes, because its restart is always"
                 yield Problem(f"program.{kind}.after_end", repr(other), why)
     for kind in sorted(_in_circles(tables.program)):
-        yield Problem(f"program.{kind}.after", "a circle", "it would wait for itself")
+        why = "it would never start, because programs would wait for each other"
+        yield Problem(f"program.{kind}.after", "a circle", why)
     if len(programs) > MOST_PROGRAMS:
         yield Problem("program", f"{len(programs)} programs", f"at most {MOST_PROGRAMS}")
     for program in {each.kind: each for each in programs}.values():

@@ -119,7 +119,7 @@ def test_servers_that_stand_already_are_handed_on(file: Path) -> None:
         ("[program.a]\ncommand = 'sh'\ngrace = -1", "program.a.grace = -1"),
         ("[program.a]\ncommand = 'sh'\ndirectory = 'x'", "is no directory"),
         ("[program.a]\ncommand = 'sh'\nafter = ['b']", "program.a.after = 'b': must be one of a"),
-        ("[program.a]\ncommand = 'sh'\nafter = ['a']", "it would wait for itself"),
+        ("[program.a]\ncommand = 'sh'\nafter = ['a']", "it would never start"),
         ("[program.'a b']\ncommand = 'sh'", "program = 'a b'"),
         ("[program.server-1]\ncommand = 'sh'", "program.server-1 = server-1: a second process"),
         (
