@@ -36,7 +36,7 @@ def choose(servers: Iterable[LocalServer], wanted: ServerAddress | None) -> Loca
         return "no server of yours is announced on this machine"
     here = ", ".join(map(str, found))
     if wanted is not None:
-        return found.get(wanted) or f"no server of yours here has the address {wanted}: {here}"
+        return found.get(wanted) or f"no server of yours here is at {wanted}; found: {here}"
     if len(found) > 1:
         return f"there are {len(found)} servers of yours here; name one: {here}"
     return next(iter(found.values()))

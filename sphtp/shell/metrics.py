@@ -93,14 +93,14 @@ SERVER: Final = _table(
 )  # fmt: skip
 
 CONTROL: Final = (
-    MetricText("sphtp_server_state", ("server", "state"), "1 for the state of the server."),
+    MetricText("sphtp_server_state", ("server", "state"), "1 for its state, 0 for others."),
     MetricText("sphtp_server_clients", ("server",), "Registered clients, here or elsewhere."),
     MetricText("sphtp_server_members", ("server",), "Servers in its view, itself included."),
     MetricText(
         "sphtp_server_refused_total", ("server", "reason"),
         "Control messages and connections that were dropped or refused, and other rare events.",
     ),
-    MetricText("sphtp_client_state", ("node", "state"), "1 for the state of the registration."),
+    MetricText("sphtp_client_state", ("node", "state"), "1 for its state, 0 for others."),
     MetricText("sphtp_client_peers", ("node",), "Other clients that this one watches."),
     MetricText("sphtp_client_servers", ("node",), "Live servers."),
     MetricText(
