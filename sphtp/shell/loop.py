@@ -64,7 +64,8 @@ BATCH_BYTES: Final = 512 * 1024
 batch: with much larger ones, one side would wait while the other one works."""
 
 LITTLE: Final = 1024
-"""The bytes of a single datagram up to which its ack waits for the turn of the woken tasks."""
+"""The bytes of a single row of datagrams up to which its ack waits for the turn of the woken
+tasks."""
 
 MOST_BEHIND: Final = 16
 """The full batches in a row after which timers are handled even if the socket holds more."""
@@ -247,7 +248,7 @@ class Loop:
         """Receive a batch from the socket, handle it, and report the changes.
 
         Return True if a reader was waiting and acks can wait for its turn: a reply is expected, or
-        one small datagram arrived.
+        a single row with few bytes arrived.
         """
         now = trio.current_time()
         rows, streams = self._udp.receive_batch(BATCH, BATCH_BYTES), self._streams
