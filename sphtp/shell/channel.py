@@ -63,8 +63,8 @@ gets a reservation of its own.
 """
 
 FEW: Final = 4
-"""The most small messages of a turn that leave by shared memory: more share a packet, which then
-costs less."""
+"""The most small messages between two receptions, or in a turn, that leave by shared memory: more
+share a packet, which then costs less."""
 
 MOST_AHEAD: Final = 64
 """The most messages that are taken ahead of a program that reads fast."""
@@ -133,6 +133,9 @@ class Channel(trio.abc.Channel[T]):
         # queued before the loop calls for them; and the most that leave by shared memory.
         self._is_corked = self._is_queued = False
         self._few = FEW
+        # The small messages that may leave by shared memory before the program next receives; and
+        # the messages sent when it last did.
+        self._at_once = self._sent_before = 0
         self._changed = trio.lowlevel.ParkingLot()
         # The tasks that wait for messages; the messages taken ahead, the number of messages to take
         # next, and the time at which the last ones were taken.
@@ -229,6 +232,11 @@ class Channel(trio.abc.Channel[T]):
         await trio.lowlevel.checkpoint_if_cancelled()
         if type(payload) is Parts:
             payload = None if self._send_beside(payload, lane) else await self._share(payload, lane)
+        elif self._at_once and payload:
+            # A program that waits for a message after each of its own pays nothing for a cork.
+            self._at_once -= 1
+            if self._send_beside(Parts(payload), lane):
+                payload = None
         if payload is not None:
             cork = self._corks.get(lane)
             if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
@@ -768,8 +776,13 @@ class Channel(trio.abc.Channel[T]):
         """
         if self._closing:
             raise trio.ClosedResourceError("this channel is closed")
-        port, taken = self._connection.port, self._taken
-        segment = None if self._memory is None else self._memory.inbound
+        port, taken, memory = self._connection.port, self._taken, self._memory
+        segment = None if memory is None else memory.inbound
+        if memory is not None and memory.outbound is not None:
+            sent = port.sent - self._sent_before
+            if sent:
+                self._at_once = self._few if sent <= self._few else 0
+                self._sent_before += sent
         most = min(limit, self._encoding.most_at_once)
         if segment is not None:
             # The size of a descriptor does not show the size of its message.

@@ -291,6 +291,32 @@ async def test_lone_small_messages_go_by_shared_memory_and_crowds_in_packets():
         assert await receipt.wait()
 
 
+async def test_who_receives_after_each_message_sends_it_in_the_call_itself():
+    """Also within the time in which others are corked; but a burst after each is corked again."""
+    async with connected() as (here, there), trio.open_nursery() as nursery:
+
+        async def echo() -> None:
+            async for message in there:
+                await there.send(message)
+
+        nursery.start_soon(echo)
+        for step in range(3):
+            await here.send(step)
+            assert await here.receive() == step
+        before = shared(here)
+        await here.send("alone")
+        assert shared(here) == before + 1
+        assert await here.receive() == "alone"
+        for burst in range(3):
+            before = shared(here)
+            for step in range(40):
+                await here.send(step)
+            assert [await here.receive() for _ in range(40)] == list(range(40))
+            # The first burst after a lone message still begins with a few that leave at once.
+            assert shared(here) - before <= (8 if burst == 0 else 1)
+        nursery.cancel_scope.cancel()
+
+
 async def test_only_small_messages_in_quick_succession_make_a_segment():
     made: list[int] = []
     has_room = False
