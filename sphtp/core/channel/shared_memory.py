@@ -19,7 +19,8 @@ together.
 
 **Small messages.** A message that leaves alone costs both sides a packet and its ack, some 170 us
 of processor time; by the ring it costs 30. Messages that leave together share a packet, and cost 2
-us each. So if a program sends only a few small messages in a turn, they leave by the ring as well.
+us each. So if a program sends only a few small messages in a turn, or before it receives again,
+they leave by the ring as well.
 
 **Wake-ups.** Half of the cost of a message is the wake-up of the receiver. So a word of the segment
 records whether the receiver sleeps until there is an entry. The receiver sets the word, and reads
