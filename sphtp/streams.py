@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sphtp.shell.topics import TopicMessage as TopicMessage
     from sphtp.shell.topics import TopicSource as TopicSource
     from sphtp.shell.topics import TopicSourceEnded as TopicSourceEnded
+    from sphtp.shell.topics import TopicSourceFailed as TopicSourceFailed
     from sphtp.shell.topics import TopicSubscription as TopicSubscription
     from sphtp.shell.udp import MulticastGroup as MulticastGroup
 else:

@@ -31,7 +31,6 @@ from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.packing import PLAIN
 from sphtp.core.schema import Schema
-from sphtp.core.stream.membership import STREAMS
 from sphtp.shell.addresses import local_address_towards, resolve
 from sphtp.shell.channel import Channel, ChannelHooks
 from sphtp.shell.config import DEFAULTS, SECRETS, Config, decisions
@@ -183,7 +182,14 @@ class Node(ScopedService):
         self._callbacks = CallbackQueue()
         limits = LimitLog(endpoint.counters, endpoint.handshake_counters, endpoint.bounds)
         self.streams = NodeStreams(
-            udp, entropy, secrets, encoding, limits, stream_settings, is_sealed=endpoint.is_sealed
+            udp,
+            entropy,
+            secrets,
+            encoding,
+            limits,
+            endpoint.schema,
+            stream_settings,
+            is_sealed=endpoint.is_sealed,
         )
         self._loop = Loop(
             udp,
@@ -361,10 +367,11 @@ class Node(ScopedService):
             late_join, after, session, numbered, settings: those of ``Client.subscribe_to``.
 
         Raises as ``open_channel`` does. Also raises ``RefusedError``: with the reason ``"topic"``
-        if that node has no such topic or accepts no more receivers, and with ``"session"`` if its
-        source has another session than ``session``.
+        if that node has no such topic or accepts no more receivers, with ``"session"`` if its
+        source has another session than ``session``, and with ``"schema"`` if its messages have
+        other types than those of this node.
         """
-        dial = partial(self._open, [(host, port)], 0, _pin(key), STREAMS)
+        dial = partial(self._open, [(host, port)], 0, _pin(key), self.streams.service.schema)
         async with self.streams.subscribe(
             dial,
             topic,

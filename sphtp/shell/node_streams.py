@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from sphtp.core.entropy import Entropy, Secrets
-from sphtp.core.stream.membership import STREAMS
+from sphtp.core.schema import Schema
+from sphtp.core.stream.membership import membership_schema
 from sphtp.core.topics import check_topic
 from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.channel import Channel
@@ -43,11 +44,12 @@ class NodeStreams:
         secrets: Secrets,
         encoding: Encoding,
         limits: LimitLog,
+        types: Schema,
         settings: "StreamSettings | None" = None,
         *,
         is_sealed: bool,
     ) -> None:
-        self.service = Service(STREAMS, self.admit, name="streams")
+        self.service = Service(membership_schema(types), self.admit, name="streams")
         self.dispatcher = StreamDispatcher(udp, limits)
         self.touched: Callable[[], None] = lambda: None
         self._reception = ReceiverAdmission(self.dispatcher)

@@ -115,6 +115,22 @@ class TopicSourceEnded:
     """The reason of the end."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSourceFailed:
+    """The event that an announced source cannot be joined at present.
+
+    The subscription tries again. The event comes once for each cause, and again if the source was
+    joined in between.
+    """
+
+    peer: Peer
+    """The peer of the source."""
+    topic: str
+    """The topic of the source."""
+    why: str
+    """The cause: the peer cannot be reached, for example, or has other types of messages."""
+
+
 @dataclass(slots=True)
 class _FollowedSource:
     """The position in a source: its session, and the number of the last item for the reader."""
@@ -179,7 +195,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         self._overtaken = 0
         self._arrived = trio.lowlevel.ParkingLot()
         self._has_room = trio.lowlevel.ParkingLot()
-        self._feed: Feed[TopicSourceEnded] = Feed()
+        self._feed: Feed[TopicSourceEnded | TopicSourceFailed] = Feed()
         self._is_closed = False
 
     @property
@@ -203,8 +219,8 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         """With ``latest``, the number of messages that newer ones replaced before a read."""
         return self._overtaken
 
-    def events(self) -> Listener[TopicSourceEnded]:
-        """Return an async iterator over the ends of sources from now on.
+    def events(self) -> Listener[TopicSourceEnded | TopicSourceFailed]:
+        """Return an async iterator over the ends of sources, and failures to join, from now on.
 
         It ends with the subscription. The end of ``with subscription.events() as events:`` closes
         it. A reader that is 1024 events behind misses further ones.
@@ -319,9 +335,9 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
                     # The source was started again: the rest of the former session is lost.
                     followed.last = None
                     continue
-                followed.failure = str(error)
+                self._note_failure(source, followed, str(error))
             except (SphtpError, OSError, *GONE) as error:
-                followed.failure = str(error)
+                self._note_failure(source, followed, str(error))
             with trio.move_on_after(pause):
                 await followed.ended.wait()
             pause = min(2 * pause, LONGEST_RETRY)
@@ -332,6 +348,11 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         if not self._sources_of[source.peer_id]:
             del self._sources_of[source.peer_id]
         self._feed.publish(TopicSourceEnded(followed.peer, source.topic, followed.reason))
+
+    def _note_failure(self, source: TopicSource, followed: "_FollowedSource", why: str) -> None:
+        if why != followed.failure:
+            followed.failure = why
+            self._feed.publish(TopicSourceFailed(followed.peer, source.topic, why))
 
     async def _take_part(
         self, source: TopicSource, peer: Peer, followed: "_FollowedSource"

@@ -1,6 +1,7 @@
 """Recording and replaying over loopback, as users do it."""
 
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -12,11 +13,12 @@ import trio
 
 import sphtp
 from sphtp import Loss, StreamMessage
+from sphtp.core.messages import MessageFactory
 from sphtp.core.packing import pack
 from sphtp.shell.lifetime import running
 from sphtp.streams import LossReason
 from sphtp_client.connection import ConnectionSettings
-from sphtp_client.recording.events import RecordingStarted
+from sphtp_client.recording.events import OriginFailed, RecordingStarted
 from sphtp_client.recording.mcap_file import read_recording
 from sphtp_client.recording.record import Recorder, RecordingPlan, StreamPlace
 from sphtp_client.recording.recorder import LostMessages, RecordedOrigin, RecorderQueue, put_items
@@ -102,6 +104,29 @@ async def test_what_was_recorded_comes_again_to_the_same_subscribers(tmp_path):
     assert {it.peer.name for it in west_again} == {"ada"}
     assert pack([it.value for it in west_again]) == pack(states)
     assert [it.value for it in again if it.peer.name == "bob"] == list(range(50))
+
+
+@dataclass
+class Shot:
+    power: int
+
+
+async def test_sources_with_types_of_messages_refuse_the_recorder_which_shows_it(tmp_path):
+    """It cannot decode their messages, and would write other values."""
+    path, typed = tmp_path / "a.mcap", sphtp.Config(messages=MessageFactory([Shot]))
+    async with (
+        cluster(1) as (server,),
+        sphtp.open_client([server.address], name="ada", config=typed) as ada,
+        ada.publish("shots"),
+        sphtp.open_node(config=typed) as node,
+        node.open_source("state"),
+    ):
+        place = StreamPlace(*node.address, "state")
+        async with Recorded(path, server, RecordingPlan(("**",), (place,))).running() as recorded:
+            await until(lambda: sum(isinstance(it, OriginFailed) for it in recorded.events) == 2)
+            failed = [it for it in recorded.events if isinstance(it, OriginFailed)]
+    assert {(it.kind, it.name) for it in failed} == {("topic", "shots"), ("stream", "state")}
+    assert all("message types differ" in it.why for it in failed)
 
 
 async def test_a_source_outside_of_clusters_is_recorded_by_its_address(tmp_path):

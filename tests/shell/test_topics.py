@@ -240,7 +240,8 @@ async def ends_of(
         ends = list[TopicSourceEnded]()
         task_status.started(ends)
         async for event in events:
-            ends.append(event)
+            if isinstance(event, TopicSourceEnded):
+                ends.append(event)
 
 
 async def test_a_slow_reader_of_the_latest_holds_up_nobody_and_keeps_one_of_each() -> None:

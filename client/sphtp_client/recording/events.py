@@ -33,6 +33,20 @@ class OriginJoined(EventRecord):
         return f"{self.kind} {self.name} of {self.peer}"
 
 
+class OriginFailed(EventRecord):
+    """The event that a source cannot be joined at present, with the cause."""
+
+    event: Literal["source_failed"] = "source_failed"
+    kind: str
+    name: str
+    peer: str
+    why: str
+
+    def text(self) -> str:
+        """Return the line for people."""
+        return f"{self.kind} {self.name} of {self.peer} cannot be joined: {self.why}"
+
+
 class MessagesLost(EventRecord):
     """The event that messages are missing in the recording, with their numbers."""
 
@@ -145,7 +159,12 @@ class StepsSummary(EventRecord):
 
 
 RecordingEvent = (
-    RecordingStarted | OriginJoined | MessagesLost | RecordingSummary | RecordingCut
+    RecordingStarted
+    | OriginJoined
+    | OriginFailed
+    | MessagesLost
+    | RecordingSummary
+    | RecordingCut
     | ReplayStarted | ReplaySummary | StepDiffers | StepsSummary
 )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -19,11 +19,13 @@ from sphtp.errors import SettingsError, SphtpError
 from sphtp.shell.group_watch import watch_group
 from sphtp.shell.lifetime import running
 from sphtp.shell.stream_admission import GONE
+from sphtp.streams import TopicSourceFailed
 from sphtp_client.connection import ConnectionOptions, ConnectionSettings
 from sphtp_client.options import RECORD_OPTIONS, with_options
 from sphtp_client.program import ExitStatus, run_until_stopped
 from sphtp_client.recording.events import (
     MessagesLost,
+    OriginFailed,
     OriginJoined,
     RecordingStarted,
     RecordingSummary,
@@ -40,6 +42,7 @@ from sphtp_client.recording.recorder import (
     RecordedTopics,
     RecorderQueue,
     cluster_clock,
+    peer_name,
     put_items,
     writing,
 )
@@ -101,6 +104,7 @@ class Recorder:
             for pattern in self._plan.topics:
                 topics = RecordedTopics(client, pattern, self.queue, late_join=self._plan.late_join)
                 await stack.enter_async_context(running(topics.run))
+                await stack.enter_async_context(running(partial(self._show_failures, topics)))
             for place in self._plan.streams:
                 work = partial(self._follow, cluster_clock(client), place)
                 await stack.enter_async_context(running(work))
@@ -155,22 +159,36 @@ class Recorder:
             )
         )
 
+    async def _show_failures(self, topics: RecordedTopics) -> None:
+        async for event in topics.events():
+            if isinstance(event, TopicSourceFailed):
+                peer = peer_name(event.peer.name, event.peer.id)
+                self._show(OriginFailed(kind="topic", name=event.topic, peer=peer, why=event.why))
+
     async def _follow(self, clock: Any, place: StreamPlace) -> None:
         """Record a stream at an address, and join it again whenever it has ended."""
         host, port, topic = place
+        failure = ""
         config = sphtp.Config(messages=UNDECODED)
         async with sphtp.open_node("::" if ":" in host else "0.0.0.0", config=config) as node:  # noqa: S104 # it dials, and admits nobody
             while True:
-                with suppress(SphtpError, OSError, *GONE):
+                try:
                     async with node.subscribe(
                         host, port, topic, late_join=self._plan.late_join, numbered=True
                     ) as stream:
+                        failure = ""
                         origin = RecordedOrigin(
                             "stream", topic, f"{host}:{port}", 0, stream.session
                         )
                         while True:
                             items = await stream.receive_many()
                             put_items(self.queue, origin, clock(), items)
+                except (SphtpError, OSError) as error:
+                    if (why := str(error)) != failure:
+                        failure, peer = why, f"{host}:{port}"
+                        self._show(OriginFailed(kind="stream", name=topic, peer=peer, why=why))
+                except GONE:
+                    pass  # it has ended, or was cut off
                 await trio.sleep(RETRY)
 
 

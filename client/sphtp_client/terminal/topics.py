@@ -9,7 +9,8 @@ import trio
 from sphtp import Source
 from sphtp.core.printable import peer_label
 from sphtp.errors import UnreachableError
-from sphtp.streams import TopicLoss, TopicMessage
+from sphtp.shell.lifetime import running
+from sphtp.streams import TopicLoss, TopicMessage, TopicSourceFailed, TopicSubscription
 from sphtp_client.options import PUB_OPTIONS, SUB_OPTIONS, with_options
 from sphtp_client.terminal.connection import Output, TerminalOptions, facts_of, run_verb, shown
 from sphtp_client.terminal.values import parse_value, stdin_lines, to_json
@@ -72,7 +73,8 @@ def sub(pattern: str, count: int | None, latest: bool, late_join: bool, **values
     """Print the messages of all peers on the topics that PATTERN selects, a line each.
 
     PATTERN is a topic with wildcards, such as 'positions/*': * stands for one level, and ** for any
-    number of levels. The command prints lost messages as lines, too.
+    number of levels. The command prints lost messages as lines, too, and sources that it cannot
+    join.
 
     Exit codes: 0 --count messages arrived, or the output was closed, 2 wrong arguments, 3 no server
     was found, 130 after Ctrl-C, 143 after SIGTERM.
@@ -89,12 +91,22 @@ async def _sub(
     async with (
         options.open() as client,
         client.subscribe(pattern, latest=latest, late_join=late_join) as subscription,
+        running(partial(_print_failures, output, subscription)),
     ):
         async for item in subscription:
             _print_item(output, item)
             seen += isinstance(item, TopicMessage)
             if seen == count:
                 return
+
+
+async def _print_failures(output: Output, subscription: TopicSubscription[Any]) -> None:
+    async for event in subscription.events():
+        if isinstance(event, TopicSourceFailed):
+            label = peer_label(event.peer.name, event.peer.id)
+            text = f"{label} {event.topic} cannot be joined: {event.why}"
+            facts = facts_of(event.peer)
+            output.event("source_failed", text, **facts, topic=event.topic, why=event.why)
 
 
 def _print_item(output: Output, item: TopicMessage[Any] | TopicLoss) -> None:

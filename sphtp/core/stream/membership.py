@@ -26,12 +26,20 @@ from sphtp.core.wire import Reader, Writer, decode_by_kind_untrusted, encode_by_
 from sphtp.errors import RemoteError
 
 VERSION: Final = 2
-STREAMS: Final = Schema(["sphtp.Streams: version 2"])
-"""The schema of channels for membership."""
+STREAMS: Final = "sphtp.Streams: version 2"
+"""The first line of the schema of a channel for membership."""
 
 KEY_SIZE: Final = 32
 MOST_TEXT: Final = 1000
 """The most bytes of a refusal that a receiver decodes."""
+
+
+def membership_schema(types: Schema) -> Schema:
+    """Return the schema of channels for membership of a node whose messages have these types.
+
+    So a node refuses a receiver that could not decode the messages of its streams.
+    """
+    return Schema([STREAMS, *types.lines])
 
 
 class MemberKind(IntEnum):

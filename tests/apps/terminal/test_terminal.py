@@ -2,9 +2,12 @@
 
 import json
 import signal
+from dataclasses import dataclass
 
 import trio
 
+import sphtp
+from sphtp.core.messages import MessageFactory
 from tests.apps.terminal.company import Ended, ended, open_company
 from tests.deadline import within_20_seconds
 from tests.interpreters import ForkedProcess
@@ -85,6 +88,30 @@ async def test_what_is_published_is_printed_by_who_subscribes() -> None:
         got = events(await ended(reader))
         assert [event["value"] for event in got] == [1, {"x": [1, 2]}, "a text"]
         assert {(event["name"], event["topic"]) for event in got} == {("speaker", "chat/all")}
+
+
+@dataclass
+class Shot:
+    power: int
+
+
+async def test_a_source_with_types_of_messages_refuses_and_the_cause_is_printed() -> None:
+    config = sphtp.Config(messages=MessageFactory([Shot]))
+    async with (
+        open_company() as company,
+        sphtp.open_client([company.address], name="typed", config=config) as client,
+        client.publish("shots/typed"),
+    ):
+        reader = company.start("sub", "shots/*", "--json")
+        line = json.loads(await reader.stdout.receive_some())
+        assert (line["event"], line["name"], line["topic"]) == (
+            "source_failed",
+            "typed",
+            "shots/typed",
+        )
+        assert "message types differ" in line["why"]
+        reader.send_signal(signal.SIGINT)
+        assert (await ended(reader)).code == 130
 
 
 async def test_a_subscription_ends_when_nobody_reads_its_output() -> None:

@@ -31,7 +31,7 @@ class Membership(PlainMessages):
     """The messages of somebody who says that his are those by which receivers join."""
 
     def describe(self) -> list[str]:
-        return list(STREAMS.lines)
+        return [STREAMS]
 
 
 def opened_mallory(security: Security | None = SEALED) -> AbstractAsyncContextManager[Node]:

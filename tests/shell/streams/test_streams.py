@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import trio
 from sphtp import Config
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.messages import MessageFactory
 from sphtp.core.stream.events import Loss
 from sphtp.core.stream.membership import Welcome
 from sphtp.core.stream.settings import StreamSettings
@@ -308,6 +309,33 @@ async def test_nobody_there_is_told() -> None:
         with pytest.raises((UnreachableError, RefusedError)):
             async with node.subscribe(*gone.address, topic=TOPIC):
                 pass
+
+
+@dataclass
+class Shot:
+    power: int
+
+
+@pytest.mark.parametrize("messages", [None, MessageFactory([Shot], max_elements=7)])
+async def test_a_receiver_with_other_types_of_messages_is_refused(
+    messages: MessageFactory | None,
+) -> None:
+    """It would decode other values from the bytes than those that were sent."""
+    typed = Config(messages=MessageFactory([Shot]))
+    async with open_node(config=typed) as node, node.open_source(TOPIC) as source:
+        with pytest.raises(RefusedError, match="message types differ") as refused:
+            async with (
+                open_node(config=Config(messages=messages)) as other,
+                other.subscribe(*node.address, topic=TOPIC),
+            ):
+                raise AssertionError("joined")
+        assert refused.value.reason == "schema"
+        async with (
+            open_node(config=typed) as same,
+            same.subscribe(*node.address, topic=TOPIC) as stream,
+        ):
+            await source.send(Shot(3))
+            assert await stream.receive() == Shot(3)
 
 
 async def test_bad_topics_are_refused_by_name() -> None:
