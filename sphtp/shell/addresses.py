@@ -64,7 +64,8 @@ async def local_address_towards(host: str, port: int) -> str:
 async def resolve(addresses: Sequence[Address], family: int) -> list[Address]:
     """Return the numeric addresses to which a socket of a family can send.
 
-    Unknown names are left out. Raises ``UnreachableError`` if none is left.
+    Unknown names, and addresses of another family, are left out. Raises ``UnreachableError`` if no
+    address is left.
     """
     found: dict[Address, None] = {}
     for host, port in addresses:
@@ -117,8 +118,9 @@ def _parse_one(server: object) -> ServerAddress:
 class AddressDiscovery:
     """The search for the addresses of this machine that face the servers.
 
-    Programs start in any order, so the name of a server may become known late. The methods raise
-    ``UnreachableError`` if there is no route to any server for longer than ``server_wait`` allows.
+    Programs start in any order, so the name of a server may become known late. One server with a
+    route to it is enough. The methods raise ``UnreachableError`` if there is none for longer than
+    ``server_wait`` allows.
     """
 
     def __init__(self, servers: Sequence[ServerAddress], server_wait: ServerWait) -> None:
@@ -139,12 +141,12 @@ class AddressDiscovery:
     async def candidates_of(
         self, bound: Address, advertise: Sequence[Address] = ()
     ) -> list[Candidate]:
-        """Return the addresses at which peers may reach a bound socket: ``advertise``, if given.
+        """Return the addresses at which peers may reach a socket that is bound to ``bound``.
 
-        If the socket is bound to the wildcard address, they are the addresses of its family that
-        face the servers. Loopback addresses are left out unless there are no others, because they
-        are useless to other machines. Raises ``SettingsError`` if no address of that family faces a
-        server.
+        These are ``advertise``, if given, or else ``bound``. If that is the wildcard address, they
+        are the addresses of its family that face the servers. Loopback addresses are left out
+        unless there are no others, because they are useless to other machines. Raises
+        ``SettingsError`` if no address of that family faces a server.
         """
         if advertise:
             return [Candidate(*address) for address in advertise]

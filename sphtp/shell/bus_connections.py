@@ -144,7 +144,9 @@ class BusConnection:
 
 
 class ListeningSocket:
-    """The base of both listening sockets: it accepts connections, and closes silent ones.
+    """The base of both listening sockets, which accepts connections.
+
+    It closes those that do not authenticate themselves in time (see ``bus_handshakes``).
 
     Args:
         handshakes: the handshakes in progress, of all sockets of a server; by default, of this one.
@@ -207,7 +209,10 @@ class ListeningSocket:
         return self._ends
 
     def take_ended(self) -> list[int]:
-        """Return the numbers of the connections that ended since the last call."""
+        """Return the numbers of the connections that ended since the last call.
+
+        Connections that ended before their greeting are left out.
+        """
         return [self._ended.popleft() for _ in range(len(self._ended))]
 
     def listen(self, url: str) -> str:
@@ -215,8 +220,10 @@ class ListeningSocket:
 
         Raises:
             BusAddressInUseError: another program listens there.
-            BusError: the address is malformed, or is not one of this machine.
-            SettingsError: the URL is for TLS and there are no files, or the reverse.
+            BusError: the address is malformed or unknown, or this process cannot listen there.
+            SettingsError: the URL is for TLS and there are no files, or the reverse; or a file
+                cannot be used.
+            trio.ClosedResourceError: this socket was closed.
         """
         self._check_open()
         family, address = _resolve(url)
@@ -286,7 +293,7 @@ class ListeningSocket:
         self._check_open()
 
     def _pump(self) -> None:
-        """Handle all events of sockets and deadlines, without waiting."""
+        """Handle events of sockets and deadlines, without waiting."""
         now = trio.current_time()
         if now >= self._resume_at:
             self._resume_accepting()
@@ -512,7 +519,10 @@ def _set_up(accepted: socket.socket) -> None:
 
 
 def listening_context(tls: Tls | None, url: str) -> ssl.SSLContext | None:
-    """Return the configuration to listen with, or None without TLS. Raises ``SettingsError``."""
+    """Return the configuration to listen with, or None without TLS.
+
+    Raises ``SettingsError`` if the files are missing or unusable, or do not fit the URL.
+    """
     if not is_wanted(tls, url, "listen on"):
         return None
     assert tls is not None

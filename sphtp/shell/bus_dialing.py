@@ -119,7 +119,9 @@ class BusSocket:
 
         Raises:
             BusError: the address is malformed. An address without a listener is no error.
-            SettingsError: the URL is for TLS and there are no files, or the reverse.
+            SettingsError: the URL is for TLS and there are no files, or the reverse; or a file
+                cannot be used.
+            trio.ClosedResourceError: this socket was closed.
         """
         self._check_open()
         if url in self._dialers:
@@ -131,7 +133,10 @@ class BusSocket:
             raise BusError(f"cannot dial {url}: {error.args[0]}") from error
 
     def hang_up(self, url: str) -> None:
-        """Close the connection to ``url`` and stop dialling it. An unknown address is ignored."""
+        """Close the connection to ``url`` and stop dialling it. An unknown address is ignored.
+
+        Raises ``trio.ClosedResourceError`` if this socket was closed.
+        """
         self._check_open()
         dialer = self._dialers.pop(url, None)
         if dialer is not None:
@@ -211,8 +216,7 @@ class PubSocket(BusSocket):
         """Send a message to every connected subscriber, without blocking.
 
         Raises:
-            MessageTooLargeError: the message is so large that receivers would drop it, together
-                with the connection.
+            MessageTooLargeError: the message has more than ``MAX_MESSAGE_SIZE`` bytes.
             trio.ClosedResourceError: this publisher was closed.
         """
         self._check_open()
@@ -224,9 +228,9 @@ class PubSocket(BusSocket):
 
 
 RECEIVE_SIZE: Final = 2 * MAX_MESSAGE_SIZE
-"""The most bytes of a message that NNG receives: it drops a larger one, and its connection.
+"""The most bytes of a message that a socket receives: it drops a larger one, and its connection.
 
-Smaller messages that are too large for the protocol are dropped and counted by their reader.
+A message between the two limits arrives, so that its reader can count it before dropping it.
 """
 
 
@@ -238,7 +242,7 @@ class BusArrival(NamedTuple):
 
 
 class SubSocket(BusSocket):
-    """A SUB socket. Subscribe before you dial; otherwise the first messages are lost.
+    """A SUB socket. Subscribe before you dial; otherwise the first messages may be lost.
 
     Args:
         buffer: the most messages that wait for ``receive_arrivals``, 1 to 8192; with more, the
@@ -266,7 +270,10 @@ class SubSocket(BusSocket):
         self._descriptor: int = opened.recv_fd
 
     def subscribe(self, topic: bytes) -> None:
-        """Receive messages that begin with ``topic`` from now on; ``b""`` matches every message."""
+        """Receive messages that begin with ``topic`` from now on; ``b""`` matches every message.
+
+        Raises ``trio.ClosedResourceError`` if this socket was closed.
+        """
         self._check_open()
         self._socket.subscribe(topic)
 
@@ -275,6 +282,7 @@ class SubSocket(BusSocket):
 
         Raises:
             BusError: there is no subscription to ``topic``.
+            trio.ClosedResourceError: this socket was closed.
         """
         self._check_open()
         try:
@@ -341,7 +349,10 @@ def _take(message: Any) -> BusArrival:
 
 
 def _tls_config(tls: Tls | None, url: str) -> Any:
-    """Return the configuration to dial with, or None without TLS. Raises ``SettingsError``."""
+    """Return the configuration to dial with, or None without TLS.
+
+    Raises ``SettingsError`` if the files are missing or unusable, or do not fit the URL.
+    """
     if not is_wanted(tls, url, "dial"):
         return None
     assert tls is not None

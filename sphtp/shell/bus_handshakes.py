@@ -6,6 +6,9 @@ together have one deadline. The number of unauthenticated connections is limited
 more, or if the process has no descriptor left, the oldest connection of the network address that
 has most of them is closed. So strangers displace each other, and an honest newcomer authenticates
 itself long before its connection would be closed.
+
+A connection that is authenticated has such a deadline again while only a part of a message has
+arrived. As long as it has one, it counts as one of those above.
 """
 
 import errno
@@ -31,7 +34,7 @@ class AcceptLimits:
     max_connections: int = 8256
     """The most connections of each socket."""
     max_handshakes: int = 1024
-    """The most connections of all sockets together that are not authenticated yet."""
+    """The most connections of all sockets together that have a deadline."""
     handshake_timeout: float = 10.0
     """Seconds that a connection has to authenticate itself, and for each message that it begins."""
 
@@ -41,9 +44,10 @@ class AcceptCounters:
     """The numbers of connections that ended early, by cause."""
 
     refused: int = 0
-    """Connections refused because there were ``max_connections``, all of them authenticated."""
+    """Connections refused because there were ``max_connections``, all of them without a deadline.
+    """
     evicted: int = 0
-    """Connections closed before they were authenticated, because their place was needed."""
+    """Connections closed before their deadline, because their place was needed."""
     timed_out: int = 0
     """Connections closed because they did not authenticate themselves, or end a message, in time.
     """
@@ -51,11 +55,11 @@ class AcceptCounters:
     """Connections closed because their first bytes were not TLS or SP, or of a wrong socket type.
     """
     out_of_descriptors: int = 0
-    """The number of times that the process had no descriptor left for a connection."""
+    """The number of times that the process had no descriptor or memory left for a connection."""
 
 
 class UnauthenticatedConnection(Protocol):
-    """A connection that is not authenticated yet."""
+    """A connection that has a deadline."""
 
     @property
     def owner(self) -> object:
@@ -73,7 +77,7 @@ class UnauthenticatedConnection(Protocol):
 
 
 class Handshakes:
-    """The connections of one server that are not authenticated yet, the oldest first."""
+    """The connections of one server that have a deadline, the oldest first."""
 
     def __init__(self, limits: AcceptLimits, *, secret: bool = False) -> None:
         self.limits = limits
@@ -90,7 +94,10 @@ class Handshakes:
         connection: UnauthenticatedConnection,
         excused: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Start the deadline of a connection. It stays open if ``excused`` returns true then."""
+        """Start the deadline of a connection, unless it has one.
+
+        The connection stays open if ``excused`` returns true at the deadline.
+        """
         if connection in self._due:
             return
         while len(self._due) >= self.limits.max_handshakes:
@@ -99,7 +106,7 @@ class Handshakes:
         self._by_site.setdefault(connection.site, {})[connection] = excused
 
     def end(self, connection: UnauthenticatedConnection) -> None:
-        """Remove a connection that is authenticated, or closed."""
+        """End the deadline of a connection, if it has one."""
         if self._due.pop(connection, None) is not None:
             of_site = self._by_site[connection.site]
             del of_site[connection]
@@ -125,7 +132,7 @@ class Handshakes:
         return True
 
     def handle_timeout(self, now: float) -> None:
-        """Close the connections that are overdue."""
+        """Close the connections that are overdue and not excused."""
         while (due := self.next_due()) is not None and due <= now:
             connection = next(iter(self._due))
             excused = self._by_site[connection.site][connection]
@@ -135,11 +142,14 @@ class Handshakes:
                 connection.end()
 
     def next_due(self) -> float | None:
-        """Return the time of the next deadline."""
+        """Return the time of the next deadline; None if there is none."""
         return next(iter(self._due.values()), None)
 
     def trust(self, site: str) -> None:
-        """Note that a connection from this site has proved that it has the secret."""
+        """Note that a connection from this site has proved that it has the secret.
+
+        End the deadlines of the connections that are excused because of it.
+        """
         self._proven[site] += 1
         if self._proven[site] == 1:
             of_site = self._by_site.get(site, {}).items()

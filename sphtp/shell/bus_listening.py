@@ -85,8 +85,8 @@ class ListeningPubSocket(ListeningSocket):
         misses the oldest messages of its queue, which ``discarded`` counts.
 
         Raises:
-            MessageTooLargeError: a message is so large that receivers would drop it, together with
-                the connection. Then none is sent.
+            MessageTooLargeError: a message has more than ``MAX_MESSAGE_SIZE`` bytes. Then none is
+                sent.
             trio.ClosedResourceError: this publisher was closed.
         """
         self._check_open()
@@ -179,7 +179,10 @@ class ListeningSubSocket(ListeningSocket):
         self._ends_reported = 0
 
     def subscribe(self, topic: bytes) -> None:
-        """Receive messages that begin with ``topic`` from now on; ``b""`` matches every message."""
+        """Receive messages that begin with ``topic`` from now on; ``b""`` matches every message.
+
+        Raises ``trio.ClosedResourceError`` if this socket was closed.
+        """
         self._check_open()
         self._topics = (*self._topics, topic)
 
@@ -222,8 +225,8 @@ class ListeningSubSocket(ListeningSocket):
         """Handle a message that another connection has brought before.
 
         A client that dials a server by two names sends each message twice, and the second copy is a
-        replay. It proves nothing by itself. If the first connection comes from the same site, the
-        second one counts as authenticated, too.
+        replay. It proves nothing by itself. If an open connection from the same site has proved
+        that it has the secret, this connection stays open without a proof.
         """
         connection = self._all.get(number)
         if connection is None or connection.stage is not ConnectionStage.UNPROVEN:
@@ -257,7 +260,10 @@ class ListeningSubSocket(ListeningSocket):
             self._handshakes.end(connection)
 
     def _handle_received(self, now: float, connection: BusConnection) -> None:
-        """Mark a connection with a whole message as ready; read on from one without."""
+        """Mark a connection with a whole message as ready; read on from one without.
+
+        Close a connection whose next message is too large.
+        """
         size = connection.message_size
         if size is not None and size > self._max_size:
             self.end(connection)
@@ -291,7 +297,10 @@ class ListeningSubSocket(ListeningSocket):
 
 
 def _pieces(frames: Iterable[bytes]) -> Iterator[tuple[memoryview, int]]:
-    """Join frames to pieces of about ``PIECE`` bytes. Yield each with the number so far."""
+    """Join frames to pieces of about ``PIECE`` bytes.
+
+    Yield each piece with the number of frames up to its end.
+    """
     parts: list[bytes] = []
     size = number = 0
     for number, frame in enumerate(frames, 1):

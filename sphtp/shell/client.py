@@ -79,7 +79,7 @@ class ClientStatistics:
     """Statistics of one client since its start."""
 
     counters: Mapping[str, int]
-    """The numbers of control messages that were dropped, by reason."""
+    """The numbers of control messages that were dropped, and of other rare events, by name."""
     node: NodeStatistics
     """The statistics of the client's node."""
     events_dropped: int
@@ -131,7 +131,7 @@ class Client(ScopedService):
 
     @property
     def id(self) -> int:
-        """The id of this client in the cluster: the odd number that all servers acknowledged last.
+        """The id of this client in the cluster: the odd number that the servers acknowledged last.
 
         After an ``IdLost`` event the property keeps the old id until the servers acknowledge a new
         one.
@@ -155,7 +155,11 @@ class Client(ScopedService):
 
     @property
     def state(self) -> ClientState:
-        """The state of the registration; SUSPENDED while no live server confirms the id."""
+        """The state of the registration.
+
+        An established client is SUSPENDED while no server is live, and RESUMING until the live
+        servers have acknowledged its id again.
+        """
         return self._machine.state
 
     @property
@@ -165,7 +169,7 @@ class Client(ScopedService):
 
     @property
     def peers(self) -> Mapping[int, Peer]:
-        """The other clients of the cluster that this one watches, by id."""
+        """The peers by id: the other clients that this one watches, or has looked up."""
         return MappingProxyType(self._peers)
 
     def peer_named(self, name: str) -> Peer | None:
@@ -205,8 +209,8 @@ class Client(ScopedService):
     def set_data(self, data: Any) -> None:
         """Change this client's data, which its peers get as ``peer.data``.
 
-        Raises ``MessageTooLargeError`` for more than 4096 bytes as msgpack, and ``TypeError`` or
-        ``OverflowError`` for a value that msgpack cannot carry.
+        Raises ``MessageTooLargeError`` for more than 4096 bytes as msgpack or too deep a nesting,
+        and ``TypeError`` or ``OverflowError`` for a value that msgpack cannot carry.
         """
         self._machine.set_data(trio.current_time(), pack(data))
         self._registration.flush()
@@ -216,16 +220,18 @@ class Client(ScopedService):
 
         The groups given replace those of the last call: ``client.set_groups([*client.groups,
         "fluid"])`` enters one more. Groups in lock step, which ``join`` has entered, are not
-        affected. Raises ``SettingsError`` for more than 64 groups of both kinds together, or for a
-        name that is not 1 to 255 bytes of printable text.
+        affected. Raises ``SettingsError`` for more than 64 groups of both kinds together, for more
+        than 2048 bytes of names, of which each counts one more, or for a name that is not 1 to 255
+        bytes of printable text.
         """
         self.own_groups.choose(groups)
 
     def set_presence(self, groups: Iterable[str] | None) -> None:
         """Change the groups whose members this client watches; None stands for all clients.
 
-        Peers that are in none of these groups leave ``peers``; see ``presence`` of ``open_client``.
-        Raises as ``set_groups``.
+        Peers that are in none of these groups leave ``peers``, except those that this client has
+        looked up by id; see ``presence`` of ``open_client``. Raises as ``set_groups``, and
+        ``trio.ClosedResourceError`` if this client was closed.
         """
         self._machine.set_presence(trio.current_time(), groups)
         self._registration.flush()
@@ -272,7 +278,8 @@ class Client(ScopedService):
                 peer has announced no usable address or key, or it does not answer within
                 ``connect_timeout``.
             RefusedError: the peer accepts no further channel, does not admit this client, or has
-                other message types, or another peer now has its address.
+                other message types; another peer now has its address; or the servers refuse this
+                client.
             trio.ClosedResourceError: this client was closed.
         """
         number, addresses = await self._search.reach(peer)
@@ -291,7 +298,8 @@ class Client(ScopedService):
         Peers get the topics as ``peer.topics``, and join the source by ``subscribe`` or
         ``subscribe_to``.
 
-        Raises as ``Node.open_source``, and ``SettingsError`` for more than 64 topics of one client.
+        Raises as ``Node.open_source``, and ``SettingsError`` for more than 64 topics of one client,
+        or for more than 2048 bytes of topics, of which each counts one more.
         """
         async with self.node.open_source(*topics, settings=settings, group=group) as source:
             self._set_topics([*self._topics, *topics])
@@ -423,8 +431,9 @@ class Client(ScopedService):
         In lock step, a member exchanges data with the others at each step before it begins the next
         one. The block begins when this client is a member: from step 0 on, or from a later step on
         which all members agree. Leaving the block waits, up to 5 s, until no other member needs
-        this one any more. If an error ends the block, the other members treat that as a death. The
-        members send their data directly to each other, and never through a server.
+        this one any more. If an error other than ``GroupError``, or a cancellation, ends the block,
+        the other members treat that as a death. The members send their data directly to each other,
+        and never through a server.
 
         Args:
             group: the name of the group, the same for all members.
@@ -485,7 +494,7 @@ class Client(ScopedService):
                 (the value has no type of the peer's messages). ``reason`` is ``"cancelled"`` if the
                 deadline passed at the peer, and ``"ended"`` if the peer stopped serving the name.
                 If the peer refuses the channel, the error is that of ``open_channel``.
-            UnreachableError: as ``open_channel``, for the first request to a peer.
+            UnreachableError: as ``open_channel``, if no channel for requests to the peer is open.
             trio.BrokenResourceError: the channel ended before the reply, because the peer vanished
                 or was closed, or this client was. The peer may have handled the request.
             trio.ClosedResourceError: this client was closed before the request left.
@@ -606,12 +615,12 @@ async def open_client(
         UnreachableError: no server answers; the message has the cause. It is raised within a second
             if no program listens and there is no ``timers.start_timeout``, or if a server has
             another secret or certificate. A cause that may pass is logged as a warning under
-            ``sphtp.client``, until ``timers.answer_timeout`` ends. Without ``servers``: the search
-            found no server within 3 s or ``timers.start_timeout``, whichever is longer, or it found
-            several clusters.
+            ``sphtp.client``, until the longer of ``timers.answer_timeout`` and
+            ``timers.start_timeout`` ends. Without ``servers``: the search found no server within
+            3 s or ``timers.start_timeout``, whichever is longer, or it found several clusters.
         RefusedError: the servers do not admit this client; ``reason`` is a word for their reason.
         SettingsError, UdpAddressError: an argument is invalid, or its address cannot be bound.
-        MessageTooLargeError: ``data`` is over 4096 bytes.
+        MessageTooLargeError, TypeError, OverflowError: as ``Client.set_data``, for ``data``.
         ModuleNotFoundError: ``config.relay`` is given, and the extra ``nat`` is not installed.
     """
     if servers is None:

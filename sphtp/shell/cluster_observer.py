@@ -219,7 +219,9 @@ class ClusterObserver:
     async def fetch_metrics(self, peer_id: int) -> list[list[Any]]:
         """Return the metrics of a peer or server, a row for each value.
 
-        Raises ``UnreachableError``, ``RefusedError``, ``RemoteError`` and ``WireError``.
+        Raises ``UnreachableError`` if there is no such peer, or it does not answer;
+        ``RefusedError`` if its program does not serve its status; ``RemoteError`` or, for a server,
+        ``WireError`` if the answer is malformed; and for a server also as ``fetch_status``.
         """
         client = self.client
         if client is not None and client.id == peer_id:
@@ -289,7 +291,7 @@ async def _ask(channel: Any, kind: str) -> Any:
     # ``==`` of an array would compare its items.
     is_pair = isinstance(answer, list) and len(answer) == 2 and type(answer[0]) is str
     if not is_pair or answer[0] != kind:
-        raise RemoteError("no answer to a question for the status")
+        raise RemoteError("the answer does not belong to the request")
     return answer[1]
 
 

@@ -124,7 +124,10 @@ class LinkLine(TypedDict):
 
 
 class TotalsLine(TypedDict):
-    """Sums of rates over all links, the share of lost packets, and the median round trip."""
+    """Sums of rates over all links, the share of lost packets, and the median round trip.
+
+    ``steps_per_s`` is the mean over the members of all groups.
+    """
 
     packets_per_s: float
     bytes_per_s: float
@@ -422,7 +425,10 @@ _ORDER: Final[Mapping[CauseLevel, int]] = {"serious": 0, "warning": 1, "notice":
 
 
 def find_causes(status: ClusterStatus) -> list[CauseLine]:
-    """Return sentences on what slows a cluster down, the most serious first."""
+    """Return sentences on what slows a cluster down, the most serious first.
+
+    There are ``MOST_CAUSES`` at most.
+    """
     names = {peer["id"]: peer["name"] or f"{peer['id']:#010x}" for peer in status["peers"]}
     causes = [
         *_causes_of_view(status["problem"]),

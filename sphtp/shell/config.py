@@ -155,8 +155,9 @@ class Config:
         """Return the config for a plain mapping, such as the content of a file in TOML or JSON.
 
         Parts are mappings of their own: ``{"channel": {"timeout": 5.0}, "seed": 3}``. Raises
-        ``SettingsError`` for a setting that does not exist or has a wrong value; the message names
-        it, as in ``channel.timeout``.
+        ``SettingsError`` for a setting that does not exist, which the message names as in
+        ``channel.timeout``. For a wrong value the message names the setting, and for a value of a
+        wrong type it names the part.
         """
         made: Self = _build(cls, values, "")
         return made

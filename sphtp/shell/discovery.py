@@ -68,14 +68,11 @@ MOST_OFFERED: Final = 256
 MOST_SERVERS: Final = 256
 """The most servers of the network that a search remembers."""
 
-MOST_TEXT: Final = 4096
-"""The basis of ``MOST_FILE``, in characters."""
-
 NO_LIBRARY: Final = (
-    "the network was not searched, for which pip install 'sphtp[discovery]' brings zeroconf"
+    "the network was not searched: pip install 'sphtp[discovery]' brings zeroconf, which does that"
 )
 
-MOST_FILE: Final = 4 * MOST_TEXT
+MOST_FILE: Final = 16_384
 """The most characters that are read of an announcement's file, which has all keys of it."""
 
 MOST_LABEL: Final = 63

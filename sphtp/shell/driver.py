@@ -86,7 +86,7 @@ async def drive(
 ) -> None:
     """Run a machine until cancelled; ``flush`` performs its outputs, once per batch of messages.
 
-    ``wakeup`` ends the wait for messages when one of the machine's publishers has a new connection.
+    ``wakeup`` ends the wait for messages when a socket of the machine has a new connection.
 
     Waking the task costs more than handling a heartbeat, and a thousand clients send a thousand
     heartbeats in a second, each at its own time. So after many batches in a row the driver pauses

@@ -34,7 +34,7 @@ class Listener(Generic[T]):
 
     @property
     def missed(self) -> int:
-        """The number of events that this listener missed because 1024 were waiting."""
+        """The number of events that this listener missed because too many waited for it."""
         return self._sending.missed
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class Feed(Generic[T]):
         return listener
 
     def publish(self, event: T) -> None:
-        """Pass an event to all listeners; never blocks."""
+        """Pass an event to all listeners that have room for it; never blocks."""
         if not self._senders:
             return
         for sending in tuple(self._senders.values()):

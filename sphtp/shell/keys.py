@@ -28,7 +28,7 @@ OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 def read_own(path: Path, most: int = -1) -> bytes:
     """Return the content of a file, at most ``most`` bytes.
 
-    Raises ``SettingsError`` if others may read the file, and ``OSError``.
+    Raises ``SettingsError`` if others have access to the file, and ``OSError`` if it is unreadable.
     """
     with path.open("rb") as file:
         # The mode of the open file, because another file may replace it at the path.
@@ -109,7 +109,8 @@ def save_server_key(path: Path, key: ServerKey, *, overwrite: bool = False) -> N
 def load_identity(path: str | Path) -> Identity:
     """Read an identity from a file, such as ``sphtp keygen`` writes.
 
-    Raises ``SettingsError`` if the file is unreadable or of another kind, or others may read it.
+    Raises ``SettingsError`` if the file is unreadable, or has something else or another kind of
+    key, or if others have access to it.
     """
     return Identity(_load(Path(path), OF_NODE))
 
@@ -135,7 +136,10 @@ def load_server_key(path: str | Path) -> ServerKey:
 
 
 def load_token(path: Path) -> str:
-    """Read a token for HTTP, the only line of a file. Raises as ``load_identity``."""
+    """Read a token for HTTP, the only line of a file.
+
+    Raises ``SettingsError`` if the file is unreadable, or others have access to it.
+    """
     return _read_private(path).strip()
 
 
@@ -187,7 +191,7 @@ class KeyLogFile:
 def open_key_log(environ: Mapping[str, str]) -> Iterator[KeyLogFile | None]:
     """Open the key log that the environment names, for the length of the block; yield it, or None.
 
-    Raises ``SettingsError`` if the file cannot be written, or if others may read it.
+    Raises ``SettingsError`` if the file cannot be written, or others have access to it.
     """
     path = environ.get(KEY_LOG, "")
     if not path:
@@ -207,7 +211,7 @@ def open_key_log(environ: Mapping[str, str]) -> Iterator[KeyLogFile | None]:
 
 
 def check_new(paths: Iterable[Path]) -> None:
-    """Raise ``SettingsError`` if one of the files to write exists already."""
+    """Raise ``SettingsError`` if one of the files to write exists already, or its path is wrong."""
     for path in paths:
         try:
             path.lstat()
@@ -267,7 +271,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _put_new(draft: Path, path: Path) -> None:
-    """Rename a file unless the name exists; atomic if there are hard links."""
+    """Give a file a further name unless that exists; atomic if there are hard links."""
     try:
         os.link(draft, path)
     except FileExistsError:

@@ -1,8 +1,8 @@
 """The search for peers: by id, by name, or by a function of the program.
 
 Servers introduce peers a moment after this client has registered, and programs start in any order.
-So a search waits. A client that watches only some groups requests other peers from the servers: a
-peer of a wanted id, and a caller, which is a peer that opens a channel to this client.
+So a search waits. A search by id also requests the peer from the servers, because the client may
+watch only some groups. Such a client requests its callers as well: peers that open a channel to it.
 """
 
 import logging
@@ -36,7 +36,8 @@ Reachable = Peer | int | str
 class PeerMatcher:
     """The search for a wanted peer, by its id, its name, or the program's function.
 
-    If the function raises an error for a peer, that peer is not the wanted one.
+    If the function raises an error for a peer, that peer is not the wanted one. Raises
+    ``TypeError`` if ``wanted`` is neither id nor name nor function.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -135,7 +136,9 @@ class PeerSearch:
     async def reach(self, peer: Reachable) -> tuple[int, tuple[Address, ...]]:
         """Wait until the servers have introduced a peer, and return its id and addresses.
 
-        Raises ``UnreachableError`` if they do not introduce it in time, or it has no address.
+        Raises ``UnreachableError`` if they do not introduce it in time, or it has no address, and
+        ``TypeError`` if ``peer`` is neither a peer nor its id or name. Raises otherwise as
+        ``Registration.wait``.
         """
         wanted = peer.id if isinstance(peer, Peer) else peer
         if not isinstance(wanted, int | str):
@@ -170,10 +173,11 @@ class PeerSearch:
 
 
 class CallersIntroduced(Mapping[int, Peer]):
-    """The peers that servers introduced. The lookup of any other id requests it from the servers.
+    """The peers that servers introduced.
 
-    Peers of other groups may call a client that watches only some groups. The handshake asks such a
-    caller to repeat its attempt, and by then the servers have answered.
+    If a client's id is not among them, ``look_up`` is called with it, ``LOOKUPS_PER_SECOND`` times
+    a second at most. Peers of other groups may call a client that watches only some groups. The
+    handshake asks such a caller to repeat its attempt, and by then the servers have answered.
     """
 
     def __init__(self, peers: Mapping[int, Peer]) -> None:

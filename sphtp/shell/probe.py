@@ -2,10 +2,10 @@
 
 NNG dials in the background and does not report why a connection fails. So this module dials each
 address of a silent server once more. Both sides of a bus connection first send eight bytes: a NUL,
-"SP", a version, and the number of the sender's protocol. An address that answers with these bytes
-has no fault. Any other result is a fault, with a text for users.
+"SP", a version, the number of the sender's protocol, and two NULs. An address that answers with the
+bytes of the expected protocol has no fault. Any other result is a fault, with a text for users.
 
-``ServerWait`` logs each fault once, and raises the last one when the time is over.
+``ServerWait`` logs each fault once, and raises the last one when waiting cannot help any more.
 """
 
 import logging
@@ -55,7 +55,8 @@ class ServerFault(NamedTuple):
 async def find_fault(servers: Iterable[ServerAddress], tls: Tls | None) -> ServerFault | None:
     """Dial all addresses of these servers at once; return None if a server answers at both.
 
-    Otherwise the result has the texts of all faults, and the kind that is most likely to pass.
+    Otherwise the result has the text of one fault of each server, and the kind that is most likely
+    to pass.
     """
     found: dict[ServerAddress, dict[int, ServerFault]] = {server: {} for server in servers}
 
@@ -227,10 +228,12 @@ PAUSE: Final = 0.1
 """Seconds between two diagnoses at first, so that two slow ones end within a second."""
 
 LONG_PAUSE: Final = 1.0
-"""Seconds between two diagnoses later on, at least."""
+"""Seconds between two diagnoses later on, at least, except before the last one for a server that
+may start later.
+"""
 
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between two diagnoses, at most, while the program waits for a server to start."""
+"""Seconds between two diagnoses, at most."""
 
 log: Final = logging.getLogger("sphtp.client")
 
@@ -270,8 +273,9 @@ class ServerWait:
     def note(self, fault: ServerFault | None) -> None:
         """Raise ``UnreachableError`` if waiting cannot help; otherwise log each fault once.
 
-        Silence is logged after two diagnoses in a row: if a thousand clients start at once, the
-        server is too busy to answer some of them in time.
+        Faults of the first ``GRACE`` seconds have no effect. Silence is logged after two diagnoses
+        in a row: if a thousand clients start at once, the server is too busy to answer some of them
+        in time.
         """
         before, self._silent = self._silent, None
         if fault is not None and fault.kind is FaultKind.SILENT:

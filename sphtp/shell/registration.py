@@ -46,7 +46,10 @@ class ClientBus:
 def open_bus(
     secret: bytes | None = None, tls: Tls | None = None, server_keys: Collection[bytes] = ()
 ) -> Iterator[ClientBus]:
-    """Open both sockets for the length of the block. The machine decides which servers to dial."""
+    """Open both sockets for the length of the block. The machine decides which servers to dial.
+
+    Raises ``SettingsError`` for a wrong secret or key.
+    """
     wakeup, trust = Wakeup(), vouching(secret, server_keys)
     with (
         PubSocket(on_connected=wakeup.wake, tls=tls) as publisher,
@@ -56,7 +59,10 @@ def open_bus(
 
 
 class Registration:
-    """The registration of one id. ``on_event`` is called with every event before any listener."""
+    """The registration of one client.
+
+    ``on_event`` is called with every event before any listener.
+    """
 
     def __init__(
         self, machine: ClientMachine, bus: ClientBus, on_event: Callable[[ClientEvent], None]
@@ -80,7 +86,10 @@ class Registration:
         await drive(self.machine, bus.subscriber, bus.vouching, bus.wakeup, self.flush)
 
     async def leave(self) -> None:
-        """Send LEAVE, end the listeners, and give the sockets ``LINGER`` seconds to send it."""
+        """Send LEAVE, end the listeners, and give the sockets ``LINGER`` seconds to send it.
+
+        A client that the servers have refused sends none.
+        """
         self._has_left = True
         if self._refusal is None:
             self.machine.leave(trio.current_time())
@@ -91,8 +100,8 @@ class Registration:
     async def wait(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that messages of servers change.
 
-        Raises ``RefusedError`` if the servers refuse the client, and ``trio.ClosedResourceError``
-        if the client was closed before the call or during it.
+        If it does not hold, raises ``RefusedError`` when the servers refuse the client, and
+        ``trio.ClosedResourceError`` when the client was closed before the call or during it.
         """
         await trio.lowlevel.checkpoint()
         while not condition():
@@ -108,10 +117,10 @@ class Registration:
         await self._changed.park()
 
     async def wait_established(self, server_wait: ServerWait, tls: Tls | None) -> None:
-        """Wait until every server of the view has acknowledged the id.
+        """Wait until the servers of the view have acknowledged the id.
 
-        Raises ``RefusedError``, and ``UnreachableError`` with the cause as soon as waiting cannot
-        help.
+        Raises ``RefusedError`` if they refuse the client, and ``UnreachableError`` with the cause
+        as soon as waiting cannot help, at the latest at the deadline of ``server_wait``.
         """
         async with running(partial(self._look_for_trouble, server_wait, tls)):
             with trio.CancelScope(deadline=server_wait.deadline):
@@ -217,7 +226,7 @@ class OwnGroups:
         return tuple(dict.fromkeys([*self._chosen, *self._joined]))
 
     def choose(self, groups: Iterable[str]) -> None:
-        """Replace the groups that the program has set. Raises ``SettingsError``."""
+        """Replace the groups that the program has set. Raises as ``Client.set_groups``."""
         given = check_groups(groups)
         # Programs pass ``client.groups``, which has joined groups, too. This does not set them.
         chosen = tuple(name for name in given if name in self._chosen or name not in self._joined)
@@ -225,7 +234,7 @@ class OwnGroups:
 
     @contextmanager
     def joined(self, group: str) -> Iterator[None]:
-        """Be in a group for the length of the block. Raises ``SettingsError``."""
+        """Be in a group for the length of the block. Raises as ``Client.set_groups``."""
         self._replace(self._chosen, [*self._joined, group])
         try:
             yield

@@ -1,8 +1,8 @@
 """A server on real sockets, which drives ``ServerMachine`` and decides nothing.
 
 A server has three sockets of the bus: a PUB to clients, a SUB for clients and servers, and a PUB to
-other servers. ``driver`` passes messages and the time to the machine. After every input ``_flush``
-performs the machine's outputs: messages, connections and events.
+other servers. ``driver`` passes messages and the time to the machine. After each batch of messages
+``_flush`` performs the machine's outputs: messages, connections and events.
 """
 
 import logging
@@ -71,7 +71,11 @@ def guarded_admission(admit: Admit) -> Callable[[PeerRecord], bool]:
 def require_protection(
     bind: ServerAddress, advertise: ServerAddress | None, cluster: ClusterSecurity
 ) -> None:
-    """Raise ``SettingsError`` if other machines can reach an address and nothing protects it."""
+    """Raise ``SettingsError`` if other machines can reach an address and nothing protects it.
+
+    With ``insecure`` nothing has to. Raises it, too, if the server has TLS and advertises an
+    address without TLS.
+    """
     _require_tls_throughout(advertise, cluster.tls)
     if cluster.insecure or cluster.secret is not None or cluster.tls is not None:
         return
@@ -116,7 +120,9 @@ class ServerStatistics:
     """Statistics of one server since its start."""
 
     counters: Mapping[str, int]
-    """The numbers of messages and connections that were dropped or refused, by reason."""
+    """The numbers of messages and connections that were dropped or refused, and of other rare
+    events, by name.
+    """
     publishing_to: int
     """The present number of connections of the PUB socket to clients."""
     receiving_from: int
@@ -176,12 +182,12 @@ async def open_server(
 
     Raises:
         BusAddressInUseError: a port is in use; the message names it.
-        BusError: this machine does not have the address, or it is malformed.
+        BusError: this machine does not have the address, or its host name is unknown.
         UdpAddressError: with ``stun``, the UDP port is in use.
         ModuleNotFoundError: with ``stun``, the extra is not installed.
-        SettingsError: the address is more than loopback and nothing protects it, a file of ``tls``
-            cannot be used, the secret has the wrong size, programs that accept only
-            ``server_keys`` would drop this server's messages, or all addresses of ``join`` are
+        SettingsError: an address is malformed or contradicts ``tls``, the address is more than
+            loopback and nothing protects it, a file of ``tls`` cannot be used, programs that accept
+            only ``server_keys`` would drop this server's messages, or all addresses of ``join`` are
             this server's own.
     """
     async with open_shared_server(
@@ -451,6 +457,7 @@ class Server(ScopedService):
                 message has 10 bytes besides the parameters, and 4 more for each parameter. A secret
                 takes 36 more, and a signing key 248, with or without a secret.
             WireError: ``simulation`` is not a number of 32 bits.
+            trio.ClosedResourceError: this server was closed.
         """
         self._machine.publish(trio.current_time(), simulation, command, parameters)
         self._flush()
@@ -568,7 +575,8 @@ class Server(ScopedService):
     async def _wait(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that messages change.
 
-        Raises ``trio.ClosedResourceError`` if the server was closed before the call or during it.
+        If it does not hold, raises ``trio.ClosedResourceError`` when the server was closed before
+        the call or during it.
         """
         await trio.lowlevel.checkpoint()
         while not condition():

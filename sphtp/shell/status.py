@@ -77,8 +77,7 @@ async def fetch_status(
         UnreachableError: the server did not answer; the message has the cause. It is raised within
             a second if no program listens or the secret is wrong, else after
             ``timers.answer_timeout``.
-        BusError: the address is malformed.
-        SettingsError: the secret, a key or a file is invalid, or the files do not fit the address.
+        SettingsError: the address, a key or a file is invalid, or the files do not fit the address.
     """
     address = ServerAddress.parse(address) if isinstance(address, str) else address
     cluster, tls = config.cluster, config.cluster.tls
@@ -449,7 +448,7 @@ async def serve_status(
                 kind = await channel.receive()
                 # ``==`` of an array would compare its items.
                 if type(kind) is not str:
-                    channel.abort("a question for a status is a text")
+                    channel.abort("a request for a status is a text")
                     return
                 try:
                     await channel.send([kind, make(kind)])
@@ -458,7 +457,7 @@ async def serve_status(
                     channel.abort("the answer is larger than this channel takes")
                     return
                 continue
-            channel.abort("nobody asks on this channel")
+            channel.abort("no request came on this channel for a minute")
             return
 
     def make(kind: Any) -> Any:
@@ -469,7 +468,7 @@ async def serve_status(
     def admit(channel: ServiceChannel) -> None:
         peer_id = channel.peer_id
         if open_channels.total() >= MOST_OBSERVERS or open_channels[peer_id] >= MOST_OF_PEER:
-            channel.abort("too many ask for the status of this client")
+            channel.abort("too many channels for the status of this client are open")
         else:
             open_channels[peer_id] += 1
             nursery.start_soon(keep, channel, peer_id)
@@ -559,4 +558,4 @@ def _read(kind: Any, value: Any) -> Any:
             return value
     elif type(value) in (int, float) and abs(value) <= MOST_AMOUNT:  # so it is no NaN either
         return float(value)
-    raise WireError(f"the status of a peer has {value!r:.40} in a place of its own")
+    raise WireError(f"the status of a peer has a wrong value: {value!r:.40}")

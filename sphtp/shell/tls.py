@@ -37,22 +37,22 @@ class Tls:
             raise SettingsError("mutual TLS needs the authority (ca) that certificates come from")
 
     def read_ca(self) -> str | None:
-        """Return the content of ``ca``, or None without one. Raises ``SettingsError``."""
+        """Return the content of ``ca``, or None without one. Raises as ``check``."""
         return _read(self.ca, "authority", Path.read_bytes)
 
     def read_cert(self) -> str | None:
-        """Return the content of ``cert``, or None without one. Raises ``SettingsError``."""
+        """Return the content of ``cert``, or None without one. Raises as ``check``."""
         return _read(self.cert, "certificate", Path.read_bytes)
 
     def read_key(self) -> str | None:
-        """Return the content of ``key``, or None without one.
-
-        Raises ``SettingsError``, also if others may read the file.
-        """
+        """Return the content of ``key``, or None without one. Raises as ``check``."""
         return _read(self.key, "key", read_own)
 
     def check(self) -> None:
-        """Raise ``SettingsError`` if one of the files is missing, unreadable, or not PEM."""
+        """Raise ``SettingsError`` if one of the files is missing, unreadable, or not PEM.
+
+        Raises it, too, if others have access to the file of the key.
+        """
         for read in (self.read_ca, self.read_cert, self.read_key):
             read()
 

@@ -64,7 +64,7 @@ class Vouching:
         self._secret_fault: str | None = None
         self._has_genuine = False
         self.is_repeated = False
-        """True if the last checked message was a replay of a genuine one."""
+        """True if the MAC showed that the last checked message was a replay of a genuine one."""
 
     @property
     def secret_fault(self) -> str | None:
@@ -77,7 +77,10 @@ class Vouching:
         return self._secret_fault
 
     def mark(self, data: bytes) -> bytes:
-        """Return a message with its marks. Raises ``MessageTooLargeError``."""
+        """Return a message with its marks.
+
+        Raises ``MessageTooLargeError`` if the message leaves no room for them.
+        """
         signed = data if self._signer is None else self._signer.sign(data)
         return signed if self._voucher is None else self._voucher.vouch(signed)
 
