@@ -106,7 +106,7 @@ class Channel(trio.abc.Channel[T]):
     A message leaves at once if no other has left within the last 100 us. Otherwise it leaves
     together with other messages as soon as the sending task waits for anything. A task that sends
     or receives without ever waiting yields to other tasks every half millisecond, not at every
-    message. Each call checks for cancellation.
+    message. Each call that is awaited checks for cancellation.
 
     Type checkers take the type of messages from an annotation: ``channel: Channel[Step]``.
     """
@@ -358,7 +358,8 @@ class Channel(trio.abc.Channel[T]):
 
         Raises as ``send``, ``MessageTooLargeError`` also for a message that is sent once and does
         not fit one packet, and ``LocalError`` if ``expiry`` is not a number, or ``redundancy`` is
-        negative.
+        negative. If ``compress`` is True and nothing compresses, raises ``StateError`` without
+        ``messages``, and ``WireError`` with them.
         """
         ticket = _make_ticket(lane, expiry, redundancy)
         payload = self._encode_posted(value, compress, delivery, ticket)
@@ -434,7 +435,8 @@ class Channel(trio.abc.Channel[T]):
     async def receive_many(self, limit: int = 4096) -> list[T]:
         """Wait for messages, and return those that have arrived: at least one, at most ``limit``.
 
-        Raises as ``receive``, and ``LocalError`` if ``limit`` is less than 1.
+        With shared memory or compression it may return fewer than have arrived. Raises as
+        ``receive``, and ``LocalError`` if ``limit`` is less than 1.
         """
         check_limit(limit)
         await trio.lowlevel.checkpoint_if_cancelled()

@@ -22,7 +22,9 @@ class Encoding(Protocol):
         """Return the payload of a message.
 
         Raises ``TypeError`` or ``OverflowError`` (a value that msgpack cannot encode),
-        ``WireError`` (messages with types) or ``MessageTooLargeError`` if it cannot be encoded.
+        ``WireError`` (with a codec) or ``MessageTooLargeError`` if it cannot be encoded. If
+        ``compress`` is true and there is no compression, raises ``StateError`` without a codec, and
+        ``WireError`` with one.
         """
 
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
@@ -46,7 +48,7 @@ class Encoding(Protocol):
 
 
 class Typed:
-    """The encoding of messages with types. Encoding raises ``WireError`` for other messages."""
+    """The encoding of messages by a codec. Encoding raises ``WireError`` for other messages."""
 
     def __init__(self, codec: "MessageCodec") -> None:
         self._codec = codec

@@ -148,7 +148,10 @@ class Flavour:
         return self._classes[cls]
 
     def wrap(self, portal: Portal, value: Any) -> Any:
-        """Return a proxy for an object of a listed class, and any other value as it is."""
+        """Return a proxy for an object of a listed class, and other values as they are.
+
+        A view of a dict is copied.
+        """
         kind = type(value)
         if CLASSES.get(kind.__name__) == kind.__module__:
             return self.class_of(kind)(value, portal)
@@ -371,9 +374,9 @@ _limits: Final = _Limits()
 def fail_after(seconds: float) -> Iterator[None]:
     """Bound the calls of `sphtp.blocking` in this thread inside the block.
 
-    When the time is up, a call raises ``TimeoutError``. Its effect is that of a call that is
-    cancelled on Trio: a message was not sent, and no received message is lost. The end of a block
-    of the library then does not wait either.
+    When the time is up, a call that has no result raises ``TimeoutError``. Its effect is that of a
+    call that is cancelled on Trio: a message was not sent, and no received message is lost. The end
+    of a block of the library then does not wait either.
     """
     before = _limits.until
     _limits.until = min(before, time.monotonic() + seconds)

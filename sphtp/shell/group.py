@@ -93,7 +93,7 @@ FAREWELL: Final = 0.5
 """The most seconds for which a member whose program has failed can announce that."""
 
 LARGE: Final = 65_536
-"""The bytes of a contribution above which its size is checked against the limits of the channels,
+"""The bytes of a contribution from which its size is checked against the limits of the channels,
 and from which it is copied once for all peers."""
 
 REUSED: Final = 65_536
@@ -152,8 +152,8 @@ class Contributions(Sequence[Any]):
     for no member of the step raises ``KeyError`` or ``IndexError``. All values are new objects,
     except an array that this member has sent itself.
 
-    All members get the same ``members`` for this step. So a program can divide the work of the next
-    step by ``rank`` and ``len(contributions)``.
+    All members get the same ``members`` for this step, unless they exchanged with some members
+    only. So a program can divide the work of the next step by ``rank`` and ``len(contributions)``.
     """
 
     __slots__ = ("_values", "members", "rank", "step")
@@ -294,6 +294,7 @@ class LockstepGroup(ScopedService):
     def members(self) -> tuple[GroupMember, ...]:
         """The members of the present step: the founders by id, then the others as they joined.
 
+        A client that takes the place of a dead member (``on_death="wait"``) also has its position.
         Until the step is complete, a member may still leave or die, and another client may know
         that earlier. ``members`` and ``rank`` of the result of ``exchange`` are final.
         """
@@ -385,8 +386,8 @@ class LockstepGroup(ScopedService):
                 the same step.
             ExcludedError: the other members go on without this client, or may do so.
             MessageTooLargeError, TypeError, OverflowError: as ``Channel.send``; nothing was sent.
-            StateError: a step is under way, in another task or after a cancellation, or one of
-                ``with_`` is no member at this step.
+            StateError: a step is under way, in another task or after a cancellation, one of
+                ``with_`` is no member at this step, or this client has left the group.
             RemoteError: the value of a member is malformed; the step is complete nevertheless.
         """
         await trio.lowlevel.checkpoint_if_cancelled()

@@ -55,9 +55,9 @@ MOST_QUEUED: Final = 1 << 16
 
 REDIAL: Final = 0.25
 LONGEST_REDIAL: Final = 2.0
-"""Seconds from an attempt to reach a member to the next one: the first pause, which doubles, and
-the longest. The first pause applies again after a change of the peer, and after a channel that was
-open for longer than ``LONGEST_REDIAL``."""
+"""The least and the most seconds from an attempt to reach a member to the next one. Each attempt
+doubles the pause. A change of the peer, or a channel that was open for longer than
+``LONGEST_REDIAL``, resets it to the least."""
 
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -328,7 +328,10 @@ async def watch_group(client: "Client", group: str, take: Callable[[Watched], No
 
 
 async def read_member_untrusted(channel: Any, take: Callable[[Watched], None]) -> None:
-    """Pass the messages of a member to ``take`` until its channel ends. Raises ``RemoteError``."""
+    """Pass the messages of a member to ``take`` until its channel ends.
+
+    Raises ``RemoteError`` if one is malformed, and the error of ``Channel.receive`` at the end.
+    """
     member: WatchedMember | None = None
     while True:
         data = await channel.receive()

@@ -103,10 +103,11 @@ class FanOutSocket:
 class StreamReceiver(NamedTuple):
     """The state of one receiver at a source.
 
-    ``peer_id`` is the receiver's id in the cluster, 0 if it has none. ``behind`` is the number of
-    sent datagrams whose arrival it has not reported. ``room`` is the number of bytes for which it
-    had room at its last report, which was ``silence`` seconds ago. If it made no progress for too
-    long, ``is_left_behind`` is true, and the source does not wait for it.
+    ``peer_id`` is the receiver's id in the cluster, 0 if it has none, and ``address`` its address.
+    ``behind`` is the number of sent datagrams whose arrival it has not reported. ``room`` is the
+    number of bytes for which it had room at its last report, which was ``silence`` seconds ago. If
+    it made no progress for too long, ``is_left_behind`` is true, and the source does not wait for
+    it.
     """
 
     peer_id: int
@@ -238,7 +239,7 @@ class HostedSource:
         return Closing(self.source.window, self.source.end(self.topics.index(topic)))
 
     def remove_receiver(self, now: float, receiver: int) -> bool:
-        """Remove a receiver. Return True if ``renew_key`` is now due for the first time."""
+        """Remove a receiver. Return True if ``renew_key`` is due now and was not before."""
         del self._receivers[receiver]
         self.source.handle_left(now, receiver)
         if (connection := self._connections.pop(receiver, None)) is not None:
@@ -248,7 +249,10 @@ class HostedSource:
         return not was_stale
 
     def renew_key(self) -> StreamKey | None:
-        """Seal with another key from now on. Return it if there is a receiver to send it to."""
+        """Seal with another key from now on, unless the source is over or in the clear.
+
+        Return the key if there is a receiver to send it to.
+        """
         self._is_stale = False
         if self.is_over:
             return None

@@ -1,7 +1,7 @@
 """A bad network at a node's own socket, for experiments.
 
 The socket drops, duplicates and holds back incoming datagrams on purpose. It delivers a held
-datagram after a few later ones from the same address, or after a few receive calls if no later ones
+datagram after a few later ones from the same address, or after a few receive calls if fewer
 arrive. The faults depend on the seed and on the datagrams, not on the time.
 ``sphtp.testing.network`` has links with a rate, and with delays in seconds.
 """
@@ -52,7 +52,10 @@ class Impairment:
 
 
 def open_socket(host: str, port: int, impairment: Impairment | None, seed: int | None) -> UdpSocket:
-    """Bind a socket with this impairment, or an ordinary one if all shares are 0."""
+    """Bind a socket with this impairment, or an ordinary one for None or if all shares are 0.
+
+    Raises ``UdpAddressError`` if the address cannot be bound.
+    """
     if impairment is None or impairment == Impairment():
         return UdpSocket(host, port)
     return ImpairedSocket(host, port, impairment, Random(seed))
@@ -60,7 +63,7 @@ def open_socket(host: str, port: int, impairment: Impairment | None, seed: int |
 
 @dataclass(slots=True)
 class _Held:
-    """A datagram that waits for later ones, or for as many receive calls."""
+    """A datagram that waits for ``overtaking`` later ones, or for ``calls`` receive calls."""
 
     row: Datagrams
     overtaking: int
@@ -89,7 +92,7 @@ class ImpairedSocket(UdpSocket):
         self._held: list[_Held] = []
 
     def open_shared(self, host: str, port: int) -> UdpSocket:
-        """Bind another socket with the same impairment."""
+        """Bind another socket with the same impairment. Raises ``UdpAddressError``."""
         random = Random(self._random.getrandbits(64))
         return ImpairedSocket(host, port, self._impairment, random, is_shared=True)
 

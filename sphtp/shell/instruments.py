@@ -128,7 +128,10 @@ class LimitLog:
         del self._sources[id(counters)], self._seen[id(counters)]
 
     def look(self, now: float) -> None:
-        """Log each limit that took effect since the last call, if ``QUIET`` seconds have passed."""
+        """Log each limit that took effect since the last call.
+
+        A limit that was logged less than ``QUIET`` seconds ago is left out.
+        """
         for key in self._sources:
             seen = self._read(key)
             if seen != self._seen[key]:

@@ -326,7 +326,7 @@ class Loop:
             self._sent_at = perf_counter()
 
     def hold(self, connection: Connection, push: Callable[[], bool]) -> None:
-        """Keep corked messages back until the next ``flush_now`` or ``flush_soon``."""
+        """Keep corked messages until the loop sends next, as after ``ask`` or ``flush_now``."""
         self._expects_answer = True
         self._corked.append((connection, push))
 

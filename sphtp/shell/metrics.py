@@ -101,7 +101,9 @@ CONTROL: Final = (
         "Control messages and connections that were dropped or refused, and other rare events.",
     ),
     MetricText("sphtp_client_state", ("node", "state"), "1 for its state, 0 for others."),
-    MetricText("sphtp_client_peers", ("node",), "Other clients that this one watches."),
+    MetricText(
+        "sphtp_client_peers", ("node",), "Other clients that this one watches, or has looked up."
+    ),
     MetricText("sphtp_client_servers", ("node",), "Live servers."),
     MetricText(
         "sphtp_client_refused_total", ("node", "reason"),
@@ -463,7 +465,7 @@ def server_rows(document: Mapping[str, Any]) -> list[list[Any]]:
                 raise ValueError("a count that is no number")
             rows.append(["sphtp_server_refused_total", labels, float(count)])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise WireError("the status of a server has something else in some place") from error
+        raise WireError(f"the status of a server is malformed: {error!r}") from error
     return rows
 
 

@@ -67,7 +67,9 @@ LAST_STUN: Final = 3
 """The highest first byte of a STUN message."""
 
 LARGEST_STUN: Final = 548
-"""The largest STUN message that is read, in bytes (RFC 8489, section 6.1)."""
+"""The largest STUN message that needs no known path MTU, in bytes (RFC 8489, section 6.1). Servers
+read no larger one.
+"""
 
 TRANSACTION_SIZE: Final = 12
 UDP_TRANSPORT: Final = 17 << 24
@@ -105,7 +107,10 @@ log: Final = logging.getLogger("sphtp.client")
 
 @untrusted
 def decode_stun_untrusted(datagram: bytes, most: int = LARGEST_STUN) -> stun.Message:
-    """Decode a STUN message of at most ``most`` bytes. The caller checks its integrity."""
+    """Decode a STUN message of at most ``most`` bytes. The caller checks its integrity.
+
+    Raises ``RemoteError`` if the datagram is no such message.
+    """
     if len(datagram) > most or datagram[4:8] != stun.COOKIE.to_bytes(4, "big"):
         raise RemoteError(f"{len(datagram)} bytes are no STUN message")
     try:
@@ -115,7 +120,7 @@ def decode_stun_untrusted(datagram: bytes, most: int = LARGEST_STUN) -> stun.Mes
 
 
 def answer_binding_untrusted(datagram: bytes, source: Address) -> bytes | None:
-    """Return the response to a Binding request, with its source address; None for other messages.
+    """Return the response to a Binding request from ``source``; None for other messages.
 
     Raises ``RemoteError`` if the datagram is no STUN message.
     """
@@ -576,7 +581,7 @@ class NatDriver:
                 public += [relayed] if relayed is not None and self._can_send_to(relayed) else []
             if tuple(public) != known:
                 known = tuple(public)
-                log.info("this client is reached at %s, too", known)
+                log.info("addresses of this client outside its NAT: %s", known or "none")
                 if announces:
                     machine.set_candidates(now, [*hosts, *(Candidate(*it) for it in public)])
             self._is_behind = bool(public)

@@ -366,10 +366,10 @@ class Node(ScopedService):
             topic: one of the source's topics.
             late_join, after, session, numbered, settings: those of ``Client.subscribe_to``.
 
-        Raises as ``open_channel`` does. Also raises ``RefusedError``: with the reason ``"topic"``
-        if that node has no such topic or accepts no more receivers, with ``"session"`` if its
-        source has another session than ``session``, and with ``"schema"`` if its messages have
-        other types than those of this node.
+        Raises as ``open_channel`` does, and ``SettingsError`` as ``Client.subscribe_to``. Also
+        raises ``RefusedError``: with the reason ``"topic"`` if that node has no such topic or
+        accepts no more receivers, with ``"session"`` if its source has another session than
+        ``session``, and with ``"schema"`` if its messages have other types than those of this node.
         """
         dial = partial(self._open, [(host, port)], 0, _pin(key), self.streams.service.schema)
         async with self.streams.subscribe(
@@ -558,7 +558,8 @@ async def open_node(
 
     Raises:
         UdpAddressError: the address cannot be bound; the message names it.
-        SettingsError: the file that ``SPHTPKEYLOGFILE`` names cannot be used.
+        SettingsError: the file that ``SPHTPKEYLOGFILE`` names cannot be used, or the datagrams of
+            ``config.channel`` are too small for sealed channels.
     """
     schema = Schema(config.messages.describe() if config.messages else ())
     with (

@@ -23,7 +23,10 @@ class Progress(NamedTuple):
 
 
 class Receipt:
-    """The receipt of a message: its outcome and its progress. Made by ``Channel.post``."""
+    """The receipt of a message: its outcome and its progress.
+
+    Made by ``Channel.post`` and ``Channel.post_nowait``.
+    """
 
     __slots__ = ("_callbacks", "_channel_callbacks", "_settled", "_ticket")
 
@@ -130,7 +133,7 @@ class ReceiptCallbacks:
 
 
 class CallbackQueue:
-    """A queue of callbacks, so that a slow callback holds up no packet."""
+    """A queue of callbacks, so that packets leave and arrive between two of them."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callback, Receipt]] = deque()

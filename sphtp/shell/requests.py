@@ -520,7 +520,7 @@ _WHY: Final = {
 
 
 def _error_for(raised: Exception, arrived: RequestArrived, peer: str) -> ErrorMessage:
-    """Return the ERROR for the caller of a handler that raised. Log an error other than its own."""
+    """Return the ERROR for the caller of a handler that raised. Log any but a ``RequestError``."""
     cause: BaseException = raised
     # A handler with a nursery of its own raises its error in a group.
     while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:

@@ -335,7 +335,7 @@ class OutboundSegment:
         """Unmap the segment. The peer's mapping stays."""
         self.close_file()
         os.close(self.event)
-        # Keep the present words: the peer may read regions that it has not freed for ever.
+        # Keep the present words: the peer may go on reading regions that it has not freed.
         words, self._common_words = self._common_words, tuple(self._common_words)
         if isinstance(words, memoryview):
             words.release()
@@ -440,7 +440,10 @@ class InboundSegment:
         return is_descriptor(payload, self._marker)
 
     def open_untrusted(self, payload: bytes) -> tuple[Region, memoryview]:
-        """Return the region of a descriptor, and its payload, which the peer may change."""
+        """Return the region of a descriptor, and its payload, which the peer may change.
+
+        Raises ``RemoteError`` if the descriptor is malformed.
+        """
         region = decode_descriptor_untrusted(payload, self._sizes, self._max_message)
         payloads = self._payloads[region.slot >= COMMON]
         return region, payloads[region.start : region.start + region.size]

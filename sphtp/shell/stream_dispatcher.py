@@ -106,8 +106,9 @@ class StreamDispatcher:
     """The path of stream datagrams between the socket and the node's sources and subscriptions.
 
     ``counters`` count datagrams for no source or subscription of this node, ``seals`` count
-    rejected ones. ``is_busy`` is true if there is a source, a subscription, or a join under way.
-    ``is_blocked`` is true if the socket had no room for all datagrams.
+    rejected ones. ``is_busy`` is true if there is a source, a subscription, a join under way, or
+    output that waits for the socket. ``is_blocked`` is true if the socket had no room for all
+    datagrams.
     """
 
     def __init__(self, udp: UdpSocket, limits: LimitLog | None = None) -> None:
@@ -255,7 +256,10 @@ class StreamDispatcher:
         return due
 
     def send(self, now: float) -> bool:
-        """Send the datagrams that may leave. Return False if the socket has no room for all."""
+        """Send the datagrams that may leave. Return False if the node's socket lacks room.
+
+        If the socket of a group lacks room, ``poll_timeout`` has the time of the next attempt.
+        """
         for subscription in self._subscriptions():
             while (row := subscription.poll_transmit(now)) is not None:
                 self._feedback.append(row)

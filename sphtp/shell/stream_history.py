@@ -48,9 +48,10 @@ class HistoryConnection:
         await self._stream.send_all(b"".join(prefixed(self._seal.seal(one)) for one in frames))
 
     async def receive_untrusted(self) -> list[bytes]:
-        """Wait for frames; return none if the other side has closed the connection.
+        """Wait for frames; return an empty list if the other side has closed the connection.
 
-        Raises ``RemoteError`` if a frame has a wrong seal.
+        Raises ``RemoteError`` if a frame is too long or has a wrong seal, and an error of ``LOST``
+        if the connection fails.
         """
         while data := await self._stream.receive_some(CHUNK):
             frames = self._framing.feed_untrusted(bytes(data))

@@ -183,7 +183,10 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
         raise trio.WouldBlock
 
     async def aclose(self) -> None:
-        """Leave the stream. Tasks in ``receive`` get ``trio.ClosedResourceError``."""
+        """Stop receiving. Tasks in ``receive`` get ``trio.ClosedResourceError``.
+
+        The end of the block in which the subscription was opened leaves the stream.
+        """
         self._is_closed = True
         self._hosted.changed.unpark_all()
         await trio.lowlevel.checkpoint()

@@ -99,8 +99,8 @@ class SourceEndReason(Name):
     """The reason why a subscription no longer follows a source."""
 
     CLOSED = "the peer is still in the cluster, and no longer announces the topic"
-    LEFT = "the peer has left the cluster"
-    DIED = "the peer was silent, and the servers removed it"
+    LEFT = "the peer has left the cluster, or this client no longer watches it"
+    DIED = "the peer is gone without having left"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ class UdpSocket:
     """A bound socket that never blocks. ``relay`` forwards to hosts that end in ``RELAYED``.
 
     ``too_large`` holds the address and the size in bytes of datagrams that the host refused for
-    their size. ``is_drained`` is true if the last ``receive_batch`` left nothing behind.
+    their size. ``is_drained`` is true if the last ``receive_batch`` left nothing behind. Raises
+    ``UdpAddressError`` if the address cannot be bound.
     """
 
     def __init__(self, host: str, port: int, *, is_shared: bool = False) -> None:
@@ -113,7 +114,10 @@ class UdpSocket:
         self.close()
 
     def open_shared(self, host: str, port: int) -> "UdpSocket":
-        """Bind another socket of the same kind, to an address that other sockets may bind, too."""
+        """Bind another socket of the same kind, to an address that other sockets may bind, too.
+
+        Raises ``UdpAddressError``.
+        """
         return UdpSocket(host, port, is_shared=True)
 
     @property
@@ -169,8 +173,8 @@ class UdpSocket:
     def send_to_all(self, data: bytes, size: int, addresses: list[Address]) -> None:
         """Send one row to each of some addresses, last first, and remove those to which it left.
 
-        It stops at an address for which one call fails or is not enough. The caller sends the row
-        to this address by ``send``.
+        It stops at an address for which one call fails or is not enough, and with a relay at once.
+        The caller sends the row to this address by ``send``.
         """
         pieces, number = (data,), -(-len(data) // size)
         cut = ((socket.SOL_UDP, UDP_SEGMENT, _SEGMENT.pack(size)),) if number > 1 else ()

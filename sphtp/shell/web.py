@@ -5,10 +5,10 @@ HTTP on Trio. This module uses only the part of hypercorn that serves one connec
 the main work of the process: the number of connections is bounded, a reader that stalls is
 disconnected, and the end of the block does not wait for readers.
 
-The pages are read-only, but not public: they contain names of peers and topics. On loopback, the
-host in a request must be loopback, so that a page of another site cannot read them through its own
-host name. Elsewhere requests need a token. Requests that a browser sends for another site
-(``Sec-Fetch-Site``) are refused before any other work.
+The pages are read-only, but not public: they contain names of peers and topics. So requests for
+them need a token. Without a token, which only loopback allows, the host in a request must be
+loopback, so that a page of another site cannot read them through its own host name. Requests that a
+browser sends for another site (``Sec-Fetch-Site``) are refused before any other work.
 
 The page is a few files without data. Its script requests the status of the cluster, a line of JSON
 each second, and the states of a simulation, as bytes. Both responses have no end. The requests
@@ -210,8 +210,9 @@ async def open_web(
     Raises:
         WebAddressError: the server cannot listen at this address.
         SettingsError: the address is more than loopback and there is no token, the token is
-            shorter than 16 characters, an object has no metrics, or a name in ``steps`` would give
-            a metric the name of another one. The name ``group`` would, for example.
+            shorter than 16 characters or not printable, the port is out of range, ``picture`` is no
+            pattern, an object has no metrics, or a name in ``steps`` would give a metric the name
+            of another one. The name ``group`` would, for example.
     """
     if not 0 <= port <= MOST_PORT:
         raise SettingsError(f"port is {port}; allowed is 0 to {MOST_PORT}")
