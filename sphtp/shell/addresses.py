@@ -38,7 +38,8 @@ def parse_http_address(text: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         raise SettingsError(f"{text!r}: an IPv6 address stands in brackets, [::1]:9464")
-    if not (port.isascii() and port.isdigit() and int(port) <= MOST_PORT) or (colon and not host):
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(MOST_PORT))
+    if not (is_number and int(port) <= MOST_PORT) or (colon and not host):
         raise SettingsError(f"{text!r} is not [HOST:]PORT, with a port of 0 to {MOST_PORT}")
     return host or "127.0.0.1", int(port)
 
@@ -65,10 +66,13 @@ async def resolve(addresses: Sequence[Address], family: int) -> list[Address]:
     """Return the numeric addresses to which a socket of a family can send.
 
     Unknown names, and addresses of another family, are left out. Raises ``UnreachableError`` if no
-    address is left.
+    address is left, and ``SettingsError`` for a port that does not exist.
     """
     found: dict[Address, None] = {}
     for host, port in addresses:
+        # The C library would take such a port modulo 2^16.
+        if not 0 <= port <= MOST_PORT:
+            raise SettingsError(f"port is {port}; allowed is 0 to {MOST_PORT}")
         with suppress(OSError, UnicodeError):
             answers = await trio.socket.getaddrinfo(
                 host, port, family=family, type=trio.socket.SOCK_DGRAM
@@ -134,7 +138,7 @@ class AddressDiscovery:
         connect.
         """
         facing = await self._facing()
-        if len(facing) == 1:
+        if len(facing) == 1 or all(map(is_loopback, facing)):
             return facing[0]
         return "::" if all(":" in host for host in facing) else "0.0.0.0"  # noqa: S104
 

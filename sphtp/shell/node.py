@@ -282,7 +282,8 @@ class Node(ScopedService):
             RefusedError: the peer is full or closing, has another id than ``peer_id`` or another
                 key than ``key``, does not admit this node, or has other types of messages;
                 ``reason`` is a word for the cause.
-            SettingsError: ``key`` is not a public key, or is given for a channel in the clear.
+            SettingsError: ``key`` is not a public key, or is given for a channel in the clear, or
+                ``port`` is out of range.
             trio.ClosedResourceError: this node was closed.
         """
         async with self._open([(host, port)], peer_id, _pin(key)) as channel:

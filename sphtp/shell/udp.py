@@ -15,7 +15,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from sys import maxsize
@@ -362,6 +362,8 @@ UDP_GRO: Final = 104
 
 def bind(host: str, port: int, *, is_shared: bool) -> socket.socket:
     """Bind a non-blocking socket. Raises ``UdpAddressError``."""
+    if not 0 <= port <= 65_535:  # the C library would take it modulo 2^16
+        raise UdpAddressError(f"cannot bind UDP {host}:{port}: allowed are ports 0 to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
@@ -370,16 +372,17 @@ def bind(host: str, port: int, *, is_shared: bool) -> socket.socket:
         raise UdpAddressError(f"cannot bind UDP {host}: {error.strerror}") from error
     except UnicodeError as error:
         raise UdpAddressError(f"cannot bind UDP {host!r}: not a valid host name") from error
-    bound = socket.socket(family, kind, protocol)
     try:
-        bound.setblocking(False)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, is_shared)
-        _forbid_fragments(bound)
-        bound.bind(address)
+        with ExitStack() as unless_bound:
+            bound = unless_bound.enter_context(socket.socket(family, kind, protocol))
+            bound.setblocking(False)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, is_shared)
+            _forbid_fragments(bound)
+            bound.bind(address)
+            unless_bound.pop_all()
     except OSError as error:
-        bound.close()
         raise UdpAddressError(f"cannot bind UDP {host}:{port}: {error.strerror}") from error
     return bound
 

@@ -1,5 +1,6 @@
 """Which address to bind and which to tell, while names of servers come late or never."""
 
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,12 @@ import sphtp
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell import addresses
-from sphtp.shell.addresses import AddressDiscovery, local_address_towards
+from sphtp.shell.addresses import (
+    AddressDiscovery,
+    local_address_towards,
+    parse_http_address,
+    resolve,
+)
 from sphtp.shell.probe import ServerWait
 
 
@@ -103,6 +109,7 @@ async def test_a_look_that_hangs_is_warned_of_within_a_second_and_given_up(
         ({"a": "10.0.0.1", "b": "10.1.0.1"}, "0.0.0.0"),
         ({"a": "fd00::1", "b": "fd01::1"}, "::"),
         ({"a": "10.0.0.1", "b": "fd00::1"}, "0.0.0.0"),
+        ({"a": "127.0.0.1", "b": "::1"}, "127.0.0.1"),
     ],
 )
 async def test_what_faces_the_servers_is_bound(
@@ -129,6 +136,17 @@ async def test_a_socket_that_faces_nobody_is_an_error(monkeypatch: pytest.Monkey
     discovery = AddressDiscovery(facing(monkeypatch, {"a": "10.0.0.1"}), ServerWait(5))
     with pytest.raises(SettingsError, match="host is ::, and no IPv6 address faces"):
         await discovery.candidates_of(("::", 7))
+
+
+@pytest.mark.parametrize("port", ["65536", "-1", "x", "", "9" * 5000])
+def test_an_address_for_http_without_a_port_that_exists_is_refused(port: str) -> None:
+    with pytest.raises(SettingsError, match="is not"):
+        parse_http_address(f"localhost:{port}")
+
+
+async def test_a_port_that_does_not_exist_is_not_taken_for_another() -> None:
+    with pytest.raises(SettingsError, match="port is 70000; allowed is 0 to 65535"):
+        await resolve([("127.0.0.1", 70_000)], socket.AF_INET)
 
 
 async def test_loopback_is_faced_from_loopback():

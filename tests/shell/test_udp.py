@@ -289,6 +289,22 @@ async def test_an_address_that_cannot_be_bound_is_named(host):
         UdpSocket(host, 0)
 
 
+@pytest.mark.parametrize("port", [-1, 65_536, 70_000])
+async def test_a_port_that_does_not_exist_is_named_and_not_taken_for_another(port):
+    with pytest.raises(UdpAddressError, match=f"127.0.0.1:{port}: allowed are ports 0 to 65535"):
+        UdpSocket("127.0.0.1", port)
+
+
+async def test_a_socket_that_the_system_refuses_names_the_address(monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", refuse)
+        with pytest.raises(UdpAddressError, match=r"127\.0\.0\.1:0: Too many open files"):
+            UdpSocket("127.0.0.1", 0)
+
+
 async def test_a_port_in_use_is_named():
     with UdpSocket("127.0.0.1", 0) as first:
         port = first.address[1]
