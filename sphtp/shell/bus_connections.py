@@ -18,7 +18,7 @@ import struct
 import warnings
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from enum import IntEnum
 from typing import Final, Self
 from urllib.parse import urlsplit
@@ -489,14 +489,15 @@ def _resolve(url: str) -> tuple[int, tuple[object, ...]]:
 
 
 def _listen(url: str, family: int, address: tuple[object, ...]) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
+        with ExitStack() as unless_listening:
+            listener = unless_listening.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+            unless_listening.pop_all()
     except OSError as error:
-        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise BusAddressInUseError(f"{url} is already in use") from error
         raise BusError(f"cannot listen on {url}: {_words(error)}") from error

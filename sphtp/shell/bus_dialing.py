@@ -312,6 +312,7 @@ class SubSocket(BusSocket):
         self._check_open()
         while True:
             await trio.lowlevel.wait_readable(self._descriptor)
+            self._check_open()
             batch = self._drain(limit)
             if batch:
                 return batch

@@ -1,5 +1,7 @@
 """The bus on real sockets: loopback, port 0, no sleeping."""
 
+import errno
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -325,6 +327,49 @@ async def test_a_buffer_that_nng_does_not_have_names_what_is_allowed(buffer: int
         PubSocket(buffer)
     with pytest.raises(SettingsError, match="1 to 8192"):
         SubSocket(buffer)
+
+
+class ClosingBefore(trio.abc.Instrument):
+    """Closes a socket when a task that waits for it is about to go on."""
+
+    def __init__(self, subscriber: SubSocket, task: trio.lowlevel.Task) -> None:
+        self._subscriber = subscriber
+        self._task = task
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self._task:
+            self._subscriber.close()
+
+
+async def test_closing_when_a_message_has_just_come_is_told_as_closing() -> None:
+    tasks = list[trio.lowlevel.Task]()
+
+    async def wait() -> None:
+        tasks.append(trio.lowlevel.current_task())
+        with pytest.raises(trio.ClosedResourceError):
+            await subscriber.receive_batch()
+
+    with SubSocket() as subscriber:
+        subscriber.subscribe(b"")
+        async with linked(subscriber) as publisher, trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            closing = ClosingBefore(subscriber, tasks[0])
+            trio.lowlevel.add_instrument(closing)
+            publisher.send(b"x")
+        trio.lowlevel.remove_instrument(closing)
+
+
+async def test_a_socket_that_the_system_refuses_names_the_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    with ListeningSubSocket() as subscriber, monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", refuse)
+        with pytest.raises(BusError, match=f"cannot listen on {ANY}: Address family"):
+            subscriber.listen(ANY)
 
 
 async def test_receiving_can_be_cancelled_and_loses_nothing() -> None:
