@@ -199,7 +199,8 @@ def _build(kind: type[Any], values: object, path: str) -> Any:
         made[name] = _convert(name, value, defaults[name], where)
     try:
         return kind(**made)
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
+        # A value of a wrong type.
         raise SettingsError(f"{path or 'config'}: {error}") from error
 
 
@@ -207,6 +208,8 @@ def _convert(name: str, value: Any, default: object, where: str) -> Any:
     if name in _KINDS and value is not None and not is_dataclass(value):
         return _build(_kind_of(name), value, where)
     if name == "lanes":
+        if not isinstance(value, list | tuple):
+            raise SettingsError(f"{where} is {value!r}; allowed is a list of mappings")
         return tuple([_build(Lane, lane, where) for lane in value])
     if isinstance(default, Enum) and isinstance(value, str):
         kinds = type(default)

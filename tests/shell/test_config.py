@@ -86,6 +86,9 @@ MISSPELT: list[tuple[Any, str]] = [
     ({"channel": 5}, "channel is 5; allowed is a mapping"),
     ({"streams": {"backoff": "soon"}}, r"streams\.backoff is 'soon'; allowed are uniform, exp"),
     ({"channel": {"timeout": "5"}}, "channel: "),
+    ({"channel": {"congestion": 5}}, "channel: "),
+    ({"channel": {"lanes": 3}}, r"channel\.lanes is 3; allowed is a list of mappings"),
+    ({"channel": {"lanes": [3]}}, r"channel\.lanes is 3; allowed is a mapping"),
     ([], "config is .*; allowed is a mapping"),
 ]
 
