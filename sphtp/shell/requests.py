@@ -560,4 +560,6 @@ def _again(error: Exception) -> Exception:
     """Return a new error like this one, for each of the callers that wait for one channel."""
     if isinstance(error, RefusedError):
         return RefusedError(str(error), error.reason)
+    if isinstance(error, trio.ClosedResourceError):
+        return trio.ClosedResourceError(str(error))
     return UnreachableError(str(error))

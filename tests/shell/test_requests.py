@@ -448,6 +448,18 @@ async def test_a_peer_that_is_nowhere_is_unreachable() -> None:
         assert left.requests.channels == 0
 
 
+async def test_a_client_that_closes_during_the_search_for_the_peer_says_so() -> None:
+    async def locate(_: int) -> Sequence[tuple[str, int]]:
+        await trio.lowlevel.checkpoint()
+        raise trio.ClosedResourceError("this client was closed")
+
+    async with open_node(peer_id=LEFT) as node:
+        requests = Requests(node.services, lambda: LEFT, locate, str)
+        async with running(requests.run):
+            with pytest.raises(trio.ClosedResourceError, match="this client was closed"):
+                await requests.request(RIGHT, "load", None, ())
+
+
 async def test_a_peer_whose_messages_have_other_types_refuses() -> None:
     async with (
         open_node(peer_id=LEFT, config=Config(messages=MessageFactory([Step]))) as left,
