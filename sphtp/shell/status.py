@@ -429,6 +429,8 @@ async def serve_status(
         from sphtp.shell.metrics import check_steps
 
         check_steps(steps)
+    if is_status_served(client):
+        raise StateError("the status of this client is served already")
     # By peer, so that no peer uses up the channels of the others.
     open_channels = Counter[int]()
 
@@ -475,8 +477,6 @@ async def serve_status(
 
     async with trio.open_nursery() as nursery:
         services, service = client.node.services, status_service(admit)
-        if is_status_served(client):
-            raise StateError("the status of this client is served already")
         services.add(service)
         try:
             task_status.started()

@@ -17,7 +17,7 @@ import sphtp
 from sphtp import Client
 from sphtp.config import ChannelSettings
 from sphtp.core.group.steps import StepStatistics
-from sphtp.errors import RemoteError, SettingsError, WebAddressError
+from sphtp.errors import RemoteError, SettingsError, StateError, WebAddressError
 from sphtp.groups import LockstepGroup
 from sphtp.observe import serve_status
 from sphtp.shell import status as status_module
@@ -395,6 +395,18 @@ async def test_steps_whose_metrics_would_have_the_names_of_others_are_refused(
         with pytest.raises(SettingsError, match="give them another name"):
             async with open_web(ada, steps=steps):
                 pass
+
+
+async def test_the_status_of_a_client_is_served_once() -> None:
+    async with (
+        cluster(1) as [server],
+        client(server.address) as ada,
+        trio.open_nursery() as nursery,
+    ):
+        await nursery.start(serve_status, ada)
+        with pytest.raises(StateError, match="served already"):
+            await serve_status(ada)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_question_that_is_no_text_ends_its_own_channel_only() -> None:
