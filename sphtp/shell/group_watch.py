@@ -29,7 +29,13 @@ from sphtp.core.group.seats import Seat
 from sphtp.core.packing import MALFORMED, pack, unpack
 from sphtp.core.schema import Schema
 from sphtp.core.topics import check_group
-from sphtp.errors import LocalError, RefusedError, RemoteError, UnreachableError
+from sphtp.errors import (
+    LocalError,
+    MessageTooLargeError,
+    RefusedError,
+    RemoteError,
+    UnreachableError,
+)
 from sphtp.shell.channel import Channel, ServiceChannel
 from sphtp.shell.encoding import RAW
 from sphtp.shell.services import Service
@@ -280,13 +286,16 @@ class GroupWatchers:
         self._loop.ask()
 
     def _send(self, channel: ServiceChannel, step: int | None, payload: bytes) -> bool:
-        """Send a message, or record its step as skipped; return False if the channel has ended."""
+        """Send a message, or record its step as skipped; return False if the channel has ended.
+
+        A step is skipped if the channel has no room for its message, or can never carry it.
+        """
         try:
             if (skipped := self.channels[channel]) is not None:
                 channel.hold_nowait(CONTROL + pack([WatchMessage.SKIPPED, *skipped]))
                 self.channels[channel] = None
             channel.hold_nowait(payload)
-        except trio.WouldBlock:
+        except (trio.WouldBlock, MessageTooLargeError):
             if step is None:
                 # Send the members again with the next step.
                 self._members = ()

@@ -12,7 +12,7 @@ import trio.testing
 
 from sphtp.core.group.seats import Seat
 from sphtp.core.packing import pack, unpack
-from sphtp.errors import RefusedError, RemoteError, UnreachableError
+from sphtp.errors import MessageTooLargeError, RefusedError, RemoteError, UnreachableError
 from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.group_watch import (
     ContributionsSkipped,
@@ -63,6 +63,15 @@ class NarrowChannel:
 
     async def receive(self) -> Any:
         await self._end.wait()
+
+
+class ShallowChannel(NarrowChannel):
+    """A channel that carries only short messages."""
+
+    def hold_nowait(self, data: bytes) -> None:
+        if len(data) > 100:
+            raise MessageTooLargeError(f"{len(data)} bytes")
+        super().hold_nowait(data)
 
 
 class Loop:
@@ -153,6 +162,22 @@ async def test_whatever_a_member_sends_it_is_an_event_or_a_remote_error(seed, au
         except trio.EndOfChannel:
             continue
     assert refused > 50
+
+
+async def test_a_step_that_is_too_large_for_a_watcher_is_told_and_the_others_come(autojump_clock):
+    channel = ShallowChannel(1000)
+    watchers = GroupWatchers("fluid", ADA, cast("Any", Loop()))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watchers.keep, cast("ServiceChannel", channel))
+        await trio.testing.wait_all_tasks_blocked()
+        for step, value in enumerate(("small", "large" * 100, "small")):
+            watchers.contributed(step, value, is_for_all=True)
+        watchers.close()
+    assert await events_of(channel.sent) == [
+        MemberContribution(ADA, 0, pack("small")),
+        ContributionsSkipped(ADA, 1, 1),
+        MemberContribution(ADA, 2, pack("small")),
+    ]
 
 
 async def test_a_member_that_does_not_introduce_itself_is_refused():
