@@ -48,7 +48,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from math import inf
 from struct import Struct
 from typing import Any, Final, TypeAlias
@@ -264,9 +264,13 @@ class OutboundSegment:
         self.is_closed = False
         self._common = common
         self._ledger = RegionLedger(size)
-        self.file, self._mapping = _make_file(size)
-        fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
         self.event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self.file, self._mapping = _make_file(size)
+        except OSError:
+            os.close(self.event)
+            raise
+        fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
         self._view = memoryview(self._mapping)
         self._words = self._view[:DATA_START].cast("I")
         self._common_words: Sequence[int] = self._words[COMMON : COMMON + SLOTS]
@@ -753,9 +757,11 @@ def open_rendezvous(*, is_wanted: bool) -> Iterator[tuple[socket.socket | None, 
     if not (is_wanted and IS_SUPPORTED):
         yield None, 0
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+    with ExitStack() as opened:
         name = 1 + SECRETS.getrandbits(32) % (2**32 - 1)
         try:
+            kind = socket.SOCK_SEQPACKET
+            listener = opened.enter_context(socket.socket(socket.AF_UNIX, kind))
             listener.bind(_address(name))
             listener.listen(BACKLOG)
         except OSError:

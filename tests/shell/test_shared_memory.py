@@ -1,9 +1,11 @@
 """Large messages by shared memory, over real sockets on loopback: the channel does not notice."""
 
+import errno
 import fcntl
 import gc
 import mmap
 import os
+import socket
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -38,6 +40,7 @@ from sphtp.shell.shared_memory import (
     CommonSegment,
     InboundSegment,
     OutboundSegment,
+    open_rendezvous,
 )
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import RawMessages, counted_time, open_node
@@ -92,6 +95,30 @@ LAST: Final = 1_000_000
 
 def segments_mapped() -> int:
     return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:sphtp")
+
+
+async def test_a_system_that_forbids_unix_sockets_has_no_shared_memory(monkeypatch):
+    def forbid(*_: object) -> None:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", forbid)
+        with open_rendezvous(is_wanted=True) as found:
+            assert found == (None, 0)
+
+
+@pytest.mark.parametrize("call", ["eventfd", "memfd_create"])
+async def test_a_segment_without_enough_descriptors_keeps_none(monkeypatch, call):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    before = os.listdir("/proc/self/fd")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, refuse)
+        with pytest.raises(OSError, match="Too many open files"):
+            OutboundSegment(DATA_START + PAGE)
+    gc.collect()
+    assert os.listdir("/proc/self/fd") == before
 
 
 async def test_small_and_large_messages_keep_the_order_of_their_lane():
