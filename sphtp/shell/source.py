@@ -121,10 +121,12 @@ class Source(trio.abc.AsyncResource):
         self._hosted.close(trio.current_time())
         self._touched()
         self._hosted.changed.unpark_all()
-        await trio.lowlevel.checkpoint()
-        while not self._hosted.is_over:
-            await self._hosted.changed.park()
-        self._hosted.end()
+        try:
+            await trio.lowlevel.checkpoint()
+            while not self._hosted.is_over:
+                await self._hosted.changed.park()
+        finally:
+            self._hosted.end()
 
     def _queue(self, payloads: Sequence[bytes], topic: str | None) -> int:
         now, number = trio.current_time(), self._number(topic)

@@ -1,7 +1,7 @@
 """How streams end, and what is told until then, on real sockets whose network can be cut."""
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -105,6 +105,28 @@ async def test_an_end_of_which_no_datagram_comes_is_told_over_the_channel(
             items = [item async for item in stream]
         assert items == [Loss(1, 2, LossReason.SESSION_END)]
         assert stream.ended == StreamEnd(EndReason.CLOSED, 3)
+
+
+async def test_a_close_that_is_cancelled_ends_the_source_at_once() -> None:
+    settings = StreamSettings(data_rate=20_000.0, repair_rate=20_000.0)
+    async with (
+        open_node() as here,
+        open_node() as there,
+        here.open_source(TOPIC, settings=settings) as source,
+        there.subscribe(*here.address, topic=TOPIC) as stream,
+    ):
+        sent = 0
+        with suppress(trio.WouldBlock):
+            while True:
+                sent = source.send_nowait(bytes(1000)) + 1
+        assert await stream.receive() == bytes(1000)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await source.aclose()
+        items = [item async for item in stream]
+        assert isinstance(items[-1], Loss), "the rest did not leave"
+        assert items[-1].reason is LossReason.SESSION_END
+        assert stream.ended == StreamEnd(EndReason.CLOSED, sent)
 
 
 async def test_what_is_sent_while_the_network_is_cut_is_told_though_the_source_closes(
