@@ -18,7 +18,8 @@ machine has. A message is therefore checked before the decoder builds anything:
   also run again and again while many lists are built, none of which is garbage. It is paused in
   the meantime: that takes 60 ms per MiB instead of 350.
 
-A message of at most ``max_depth`` bytes is within all of these bounds, whatever its content.
+A message of at most ``max_depth`` bytes, and at most ``max_elements``, is within all these bounds,
+whatever its content.
 
 **Large leaves bypass the check.** A *leaf* is a text, bytes or an array. It has no structure to
 check, and a search through 400 kB of floats takes 260 us where copying them takes 9. So a message
@@ -113,7 +114,7 @@ class Packing:
     Both sides need the same limits. Raises ``SettingsError`` for a limit that is out of range.
     """
 
-    __slots__ = ("_filler", "max_depth", "max_elements")
+    __slots__ = ("_filler", "_unchecked", "max_depth", "max_elements")
 
     def __init__(self, max_elements: int = MAX_ELEMENTS, max_depth: int = MAX_DEPTH) -> None:
         if not 1 <= max_elements < 2**32:
@@ -126,6 +127,8 @@ class Packing:
         self.max_depth = max_depth
         """The deepest nesting of lists and maps in a message."""
         self._filler = _ONE * max(0, _stack() - max_depth)
+        # Bytes up to which a message is within the limits, whatever its content.
+        self._unchecked = min(max_depth, max_elements)
 
     def describe(self) -> list[str]:
         """Return a line on the limits for the schema; an empty list for the default limits."""
@@ -139,7 +142,8 @@ class Packing:
         Raises:
             TypeError, OverflowError: msgpack cannot encode the value.
             MessageTooLargeError: the peer would refuse the message, because it has too many values,
-                too many arrays or too deep a nesting.
+                too many arrays, too many far timestamps in a map, or too deep a nesting; or one
+                value in it has 4 GiB or more.
         """
         payload: bytes
         kind = type(value)
@@ -153,14 +157,17 @@ class Packing:
             payload = pack_unbounded(value)
         except (TypeError, BufferError):
             return self._pack_around(value, prefix)
-        if len(payload) > self.max_depth:
+        except ValueError as error:
+            raise _refused(error) from error
+        if len(payload) > self._unchecked:
             self._check_own(_take_out(payload)[0])
         return prefix + payload
 
     def pack_parts(self, value: Any, prefix: bytes = b"") -> "Parts":
-        """Return a value as msgpack behind ``prefix``, in parts; a large leaf is not copied.
+        """Return a value as msgpack behind ``prefix``, in parts.
 
-        Raises as ``pack``.
+        If the value is large bytes or an array, it is the body. Only an array that is not
+        contiguous, and the first array of the process, are copied. Raises as ``pack``.
         """
         kind = type(value)
         if kind in _BUFFERS and ((size := _BUFFERS[kind]) is None or size(value) > LARGE):
@@ -187,8 +194,10 @@ class Packing:
             packer.pack(value)
         except BufferError as error:
             raise TypeError(str(error)) from None
+        except ValueError as error:
+            raise _refused(error) from error
         rest = packer.bytes()
-        if len(rest) > self.max_depth:
+        if len(rest) > self._unchecked:
             self._check_own(rest)
         if len(leaves) > MAX_ARRAYS and sum(is_array(body) for *_, body in leaves) > MAX_ARRAYS:
             raise MessageTooLargeError(f"a message of more than {MAX_ARRAYS} arrays")
@@ -204,7 +213,7 @@ class Packing:
         Raises an error of ``MALFORMED`` if they encode no value, or one beyond the limits.
         """
         size = len(payload)
-        if size - start <= self.max_depth:
+        if size - start <= self._unchecked:
             if start:
                 payload = payload[start:]
             return msgpack.unpackb(payload, strict_map_key=False, ext_hook=_extension)
@@ -221,14 +230,15 @@ class Packing:
     ) -> Any:
         """Return the value from ``start`` on in memory that its sender may change meanwhile.
 
-        An array or bytes are copied once. The head before them is copied first, and only the copy
-        is read. If not ``is_copied``, an array is a view of the memory, which stays mapped as long
-        as the array lives; the caller has to keep the sender from reusing that part of the memory.
-        Any other value is copied as a whole and then unpacked. Raises an error of ``MALFORMED``.
+        An array or bytes of more than 255 bytes are copied once. The head before them is copied
+        first, and only the copy is read. If not ``is_copied``, such an array is a view of the
+        memory, which stays mapped as long as the array lives; the caller has to keep the sender
+        from reusing that part of the memory. Any other value is copied as a whole and then
+        unpacked. Raises an error of ``MALFORMED``.
         """
         size = len(payload)
         head = bytes(payload[start : start + _MOST_BEFORE])
-        if head[0] in _LONG and start + _end(head, 0) == size:
+        if head and head[0] in _LONG and start + _end(head, 0) == size:
             width, more = _LONG[head[0]]
             body = 1 + width + more
             if not more and head[0] not in _LONG_TEXT:
@@ -330,6 +340,14 @@ class Parts:
             write_array(body, view, begin)
         else:
             view[begin : start + self.size] = _octets(body)
+
+
+def _refused(error: ValueError) -> TypeError | MessageTooLargeError:
+    """Return the error for a value that msgpack refuses with a ``ValueError``."""
+    if isinstance(error, UnicodeError):
+        return TypeError(f"msgpack cannot carry a text with a surrogate: {error}")
+    # It is nested too deeply, or contains itself; or a text, a list or a map is too large.
+    return MessageTooLargeError(f"a message that msgpack cannot carry: {error}")
 
 
 def _copy(part: Any) -> Any:
@@ -482,9 +500,10 @@ _BUFFERS: Final[dict[type, Callable[[Any], int] | None]] = {
 
 
 def _leaf(value: Any) -> tuple[bytes, Any]:
-    """Return the head of a leaf, and its bytes or a view of them.
+    """Return the head of a leaf, and its content: a view, or an array.
 
-    Raises ``TypeError`` if the value is no contiguous buffer, and ``MessageTooLargeError``.
+    Raises as ``array_parts`` for an array, ``TypeError`` for another value that is no contiguous
+    buffer, and ``MessageTooLargeError`` for 4 GiB or more.
     """
     if is_array(value):
         head, items = array_parts(value)
@@ -664,6 +683,7 @@ pack_parts, unpack_parts = DEFAULT.pack_parts, DEFAULT.unpack_parts
 unpack_shared_untrusted = DEFAULT.unpack_shared_untrusted
 
 NO_LIMIT: Final = 1 << 30
+"""A number of messages that no call reaches."""
 
 
 class PlainEncoding:
@@ -672,19 +692,28 @@ class PlainEncoding:
     most_at_once = NO_LIMIT
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
-        """Return a value as msgpack; raises as ``Packing.pack``."""
+        """Return a value as msgpack; raises as ``Packing.pack``.
+
+        Raises ``StateError`` with ``compress``.
+        """
         if compress:
             raise StateError("without `messages` nothing is compressed")
         return pack(value)
 
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
-        """Return each value as msgpack; raises as ``Packing.pack``."""
+        """Return each value as msgpack; raises as ``Packing.pack``.
+
+        Raises ``StateError`` with ``compress``.
+        """
         if compress:
             raise StateError("without `messages` nothing is compressed")
         return list(map(pack, values))
 
     def encode_parts(self, value: Any, compress: bool | None) -> Parts:
-        """Return a value as msgpack, in parts; raises as ``Packing.pack``."""
+        """Return a value as msgpack, in parts; raises as ``Packing.pack``.
+
+        Raises ``StateError`` with ``compress``.
+        """
         if compress:
             raise StateError("without `messages` nothing is compressed")
         return pack_parts(value)

@@ -21,6 +21,7 @@ from sphtp.core.packing import (
     pack_unbounded,
     unpack,
     unpack_many,
+    unpack_shared_untrusted,
 )
 from sphtp.errors import MessageTooLargeError, SettingsError
 from tests.profiles import brisk
@@ -189,6 +190,32 @@ def test_what_the_peer_would_refuse_is_not_sent() -> None:
             small.unpack(pack(value))
     with pytest.raises(MessageTooLargeError, match="max_elements, 2097152"):
         pack([0] * MAX_ELEMENTS)
+
+
+def test_a_limit_of_few_values_holds_for_short_messages() -> None:
+    few = Packing(max_elements=10)
+    assert few.unpack(few.pack([0] * 9)) == [0] * 9
+    with pytest.raises(MessageTooLargeError, match="more values than max_elements, 10"):
+        few.pack([0] * 10)
+    with pytest.raises(ValueError, match="more than 10 values"):
+        few.unpack(pack([0] * 10))
+
+
+def test_what_msgpack_itself_refuses() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    for inside in (None, bytearray(b"x")):
+        with pytest.raises(TypeError, match="surrogate"):
+            pack([inside, "\ud800"])
+        with pytest.raises(MessageTooLargeError, match="recursion limit"):
+            pack([inside, circle])
+    assert unpack(pack([1])) == [1], "the packer is as it was"
+
+
+def test_no_value_in_shared_memory() -> None:
+    for start in (0, 8):
+        with pytest.raises(MALFORMED):
+            unpack_shared_untrusted(memoryview(bytes(8))[:start], start)
 
 
 @pytest.mark.parametrize("depth", [1, 5, MAX_DEPTH])

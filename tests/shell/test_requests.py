@@ -168,6 +168,17 @@ async def test_what_no_message_can_carry_is_an_error_where_it_was_made() -> None
         assert left.requests.open_requests == 0
 
 
+async def test_an_error_with_data_that_no_message_can_carry_ends_only_its_request() -> None:
+    async def strange(_: Request) -> None:
+        await trio.lowlevel.checkpoint()
+        raise RequestError("a text with a surrogate", data="\ud800")
+
+    async with parties() as (left, right), right.serving("strange", strange):
+        for _ in range(2):
+            with pytest.raises(HandlerCrashedError):
+                await left.ask(RIGHT, "strange")
+
+
 async def test_a_name_that_nobody_serves_is_refused() -> None:
     async with parties() as (left, right):
         with pytest.raises(RefusedError, match=r"of peer right: .*serves no such name") as caught:
