@@ -26,9 +26,9 @@ the two clocks' rates, which is measured from older exchanges. If the bounds are
 round trip, because the answer has waited at a server of many clients, their middle takes the place
 of the exchange. A wrong estimate costs accuracy; it cannot break the bound.
 
-**The output** never goes back. When an estimate is corrected downwards, the output runs at half
-speed until the estimate has caught up. The output steps only where the cluster's clock began anew,
-because all its servers had ended.
+**The output** steps forward when an estimate is corrected upwards. When it is corrected downwards,
+the output runs at half speed until the estimate has caught up. The output goes back only where the
+cluster's clock began anew, because all its servers had ended.
 
 **Succession.** The clock must go on when the reference dies. Of the servers that follow the
 reference, the one with the lowest id takes over and begins a new *term*. Cluster time is defined to
@@ -68,10 +68,11 @@ _TOLERANCE: Final = 5e-9
 """Seconds by which rounding alone may make bounds exclude each other."""
 
 _SHORTEST_REST: Final = 0.1
-"""The least seconds between two requests. They double with each request without an answer."""
+"""The least seconds between two requests. In a process with a bound, they double with each request
+without an answer, and halve again with each answer."""
 
 _LONGEST_REST: Final = 16.0
-"""The most seconds between two requests, as in NTP's shortest common interval."""
+"""The most seconds between two requests: NTP's shortest interval (RFC 5905, MINPOLL)."""
 
 _MOST_DOUBLINGS: Final = 8
 """The doublings after which the longest rest is reached."""
@@ -80,7 +81,8 @@ _FIRST_REQUESTS: Final = 8
 """The exchanges at the start that are made as often as heartbeats allow (NTP's "iburst")."""
 
 _SLOT: Final = 8.0
-"""The rate is measured from the best exchange of each period of this many seconds."""
+"""The seconds of a period. The best exchange of each period is kept, and the rate is measured from
+the first and the last of those."""
 
 _SLOTS: Final = 8
 """The periods whose exchanges are kept."""
@@ -259,7 +261,7 @@ class ClusterClock:
 
     @property
     def term(self) -> Term | None:
-        """The term that this process follows; None before the first stamp."""
+        """The term that this process follows or leads; None before the first one."""
         return self._term
 
     @property
@@ -268,11 +270,14 @@ class ClusterClock:
         return self._is_reference
 
     def is_synchronized(self, now: float) -> bool:
-        """Return True if the error of the cluster time has a bound."""
+        """Return True if the error of the cluster time has a bound, so that it is not infinite."""
         return isfinite(self._bounds.width(now))
 
     def read(self, now: float) -> Reading:
-        """Return the cluster time. Raises ``StateError`` before the first stamp of a server."""
+        """Return the cluster time.
+
+        Raises ``StateError`` before the first stamp of a server, except at the reference.
+        """
         if self._term is None:
             raise StateError("no server has sent the time of the cluster yet")
         lower, upper = self._bounds.lower(now), self._bounds.upper(now)
@@ -299,7 +304,10 @@ class ClusterClock:
     # Following
 
     def handle_stamp(self, now: float, server: int, stamp: Stamp, living: Collection[int]) -> None:
-        """Handle a stamp in a server's heartbeat: the cluster time is now at least the stamp's."""
+        """Handle a stamp in a server's heartbeat.
+
+        The cluster time is now at least the stamp's, less the error of the stamp.
+        """
         for gone in self._stamps.keys() - living:
             del self._stamps[gone]
         self._stamps[server] = stamp
@@ -366,7 +374,7 @@ class ClusterClock:
             exchange = Exchange(now, self._bounds.lower(now) + width / 2, width / 2)
         self._estimate.add(exchange)
         self._answered += 1
-        if self._answered > _FIRST_REQUESTS:
+        if self._answered >= _FIRST_REQUESTS:
             # The next request leaves when the bounds' age has cost as much accuracy as the round
             # trip of this exchange. An answer that has waited shows that the server has many
             # clients, so the next request waits longer, too.

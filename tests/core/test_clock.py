@@ -253,6 +253,22 @@ def test_that_most_readings_on_a_loopback_are_within_50_microseconds() -> None:
     assert sorted(offs)[len(offs) // 2] < 50e-6
 
 
+def test_that_eight_exchanges_are_made_at_the_start_and_the_next_one_later() -> None:
+    clock, term = ClusterClock(MAX_DRIFT), Term(1, 1, 1, 0, 0)
+    asked: list[float] = []
+    for beat in range(30):
+        now = 0.2 * beat
+        clock.handle_stamp(now, 2, Stamp(term, round(now * 1e9), 0), {2})
+        request = clock.poll_request(now, {2})
+        if request is not None:
+            asked.append(now)
+            # After 2.5 s the drift has cost as much accuracy as this round trip.
+            answered = Stamp(term, round((now + 0.0005) * 1e9), 0)
+            clock.handle_answer(now + 0.001, 2, request.origin, answered)
+    assert asked[:8] == [0.2 * beat for beat in range(8)]
+    assert asked[8] - asked[7] > 2
+
+
 @pytest.mark.soak
 def test_that_the_bound_holds_in_ten_thousand_runs() -> None:
     assert sum(world.readings for world in run_worlds(range(1_000, 11_000))) > 2_500_000
