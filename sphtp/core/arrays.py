@@ -14,9 +14,9 @@ a pickle may execute code, and the head of the file format is Python source.
 | the rest | items | exactly as many as the shape requires |
 
 The first three bytes are those of NumPy's own type strings (``<f8``), with the number as a byte.
-Arrays of objects, records, times and ``longdouble`` cannot be sent; the meaning of a
-``longdouble``'s 16 bytes depends on the processor. An array has only one possible head, so that
-equal arrays have equal bytes.
+Arrays of other items cannot be sent: objects, records, texts, times and ``longdouble``. The meaning
+of a ``longdouble``'s 16 bytes depends on the processor. An array has only one possible head, so
+that arrays with the same type, shape and items have equal bytes.
 
 A received array is copied once, out of the message, so that a program may write to it, and it keeps
 no other memory alive. With ``array_views`` it may be a view instead: see ``read_array_untrusted``.
@@ -79,8 +79,8 @@ def array_parts(array: "Array") -> tuple[bytes, Any]:
     """Return the head of an array and its items, which are copied only if not in C order.
 
     Raises:
-        TypeError: the items have a type that cannot be sent, or the array is of a subclass, which
-            may have further data.
+        TypeError: the items have a type that cannot be sent, or the array is of a subclass other
+            than ``memmap``, which may have further data.
         OverflowError: the array has too many dimensions, or one that is too long.
     """
     numpy = sys.modules["numpy"]
@@ -100,8 +100,8 @@ def _head(dtype: "numpy.dtype[Any]", shape: tuple[int, ...]) -> bytes:
     kind = _HEADS.get(dtype.str)
     if kind is None:
         raise TypeError(
-            f"items of type {dtype} cannot be carried, only booleans, integers, "
-            "floats and complex numbers of up to 8 bytes each part"
+            f"an array with items of type {dtype} cannot be sent, only booleans, integers, floats "
+            "of up to 8 bytes and complex numbers of up to 16 bytes"
         )
     if len(shape) > MAX_DIMENSIONS:
         raise OverflowError(f"{len(shape)} dimensions; allowed are {MAX_DIMENSIONS}")

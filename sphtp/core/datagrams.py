@@ -2,8 +2,9 @@
 
 version and kind u8, id u32
 
-Every datagram of a node begins with this front. In a channel the id is the receiver's connection
-id; in a stream it is the id of the session.
+Every datagram of a channel and of a stream begins with this front. In a channel the id is the
+receiver's connection id, 0 before the sender knows it; in a stream it is the id of the session. The
+messages of STUN and TURN, which pass the same socket, have no such front.
 """
 
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ def decode_front_untrusted(datagram: bytes) -> tuple[Kind, int]:
         raise RemoteError(f"a datagram of {len(datagram)} bytes has no front")
     first, to = FRONT.unpack_from(datagram)
     if first >> 4 != VERSION:
-        raise RemoteError(f"version {first >> 4} is not ours")
+        raise RemoteError(f"version {first >> 4}; this side has version {VERSION}")
     if first & 0x0F not in KINDS:
         raise RemoteError(f"no datagram is of kind {first & 0x0F}")
     return KINDS[first & 0x0F], to
@@ -74,13 +75,14 @@ MOST_BYTES: Final = 65_000
 """The most datagrams, and bytes in them, that one system call sends."""
 
 MOST_PLAIN: Final = MOST_BYTES - 32 * MOST_DATAGRAMS
-"""The same bytes, less what sealing adds to each datagram."""
+"""The same bytes, less 32 for each datagram, which are more than sealing adds."""
 
 
 class Datagrams(NamedTuple):
     """A row of datagrams from or to one address, of ``size`` bytes each; the last may be shorter.
 
-    One system call sends or receives all of them, which costs little more than a single one.
+    With the offloads of Linux, one system call sends or receives all of them, which costs little
+    more than a single one.
     """
 
     address: Address

@@ -2,7 +2,7 @@
 
 They are separate so that no random seed determines a key. Decisions (jitter, backoff, ids) may
 follow from a random seed, so that a run can be repeated. Secrets (keys, tokens, cookies, nonces)
-may not; only ``sphtp.testing`` passes a source of secrets with a random seed.
+may not; only ``sphtp.testing``, tests and benchmarks pass a source of secrets with a random seed.
 """
 
 from typing import Protocol

@@ -6,9 +6,9 @@ refused on purpose. The table contains only the names of actions, and calls no f
 ``diagram`` can draw it.
 
 A ``Runner`` joins a table with the methods of a class. A class method makes the runner once, after
-the class exists, because a compiled class body cannot name its own methods. Each instance of the
-class has only the attribute ``state``. The state changes first, then the actions run, so that an
-action may cause the next event.
+the class exists, because a compiled class body cannot name its own methods. An instance needs the
+attribute ``state``, and ``alarms`` if its timers are events. The state changes first, then the
+actions run, so that an action may cause the next event.
 
 The meaning of a refused event depends on the cause of the event, and each event has one kind of
 cause. So a runner needs a rule for each event that any state refuses:
@@ -39,7 +39,7 @@ class Name(Enum):
 
 
 class TableError(LocalError):
-    """A table with duplicate, unreachable, dead-end or missing rows, or a runner without a rule."""
+    """A faulty table, or a runner that does not fit its table: see ``Machine`` and ``Runner``."""
 
 
 class Row(NamedTuple, Generic[S, E, A]):
@@ -157,7 +157,7 @@ class Runner(Generic[S, E, A]):
     before the actions run.
 
     Raises ``TableError`` if an action has no method, a method no action, or a refused event not
-    exactly one rule.
+    exactly one rule, or if there are ``counted`` events without ``count`` or the reverse.
     """
 
     __slots__ = ("_count", "_counted", "_ignored", "_machine", "_steps")

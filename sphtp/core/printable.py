@@ -11,11 +11,14 @@ from collections.abc import Iterable
 from typing import Final
 
 LONGEST: Final = 1200
-"""The most characters of a peer's text that are shown."""
+"""The most characters of a peer's text that are shown, unless the caller allows more or fewer."""
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
-    """Return a text cut to ``longest`` characters, with escapes for unprintable ones."""
+    """Return a text, with escapes for unprintable characters.
+
+    If the text is longer than ``longest`` characters, it is cut there, and ``...`` follows.
+    """
     cut = text if len(text) <= longest else f"{text[:longest]}..."
     return cut if cut.isprintable() else "".join(map(_seen, cut))
 
@@ -52,7 +55,7 @@ def listed(names: Iterable[str], most: int = 4) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share from 0 to 1 as a percentage with two digits, such as ``4.2 %``."""
+    """Return a share from 0 to 1 as a percentage with at most two digits, or as ``100 %``."""
     return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.0f} %"
 
 

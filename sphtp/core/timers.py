@@ -50,8 +50,8 @@ class TimerQueue(Generic[K]):
     """A queue of deadlines, with one time for each key.
 
     Keys of the same time are due in the order in which they were set. Setting and taking cost the
-    logarithm of the number of keys; removing and postponing cost a lookup. The heap has at most
-    twice as many entries as there are keys, and 64 more.
+    logarithm of the number of keys; removing and postponing cost a lookup. The heap is
+    rebuilt when a new entry makes it larger than twice the number of keys, and 64 more.
     """
 
     __slots__ = ("_due", "_heap", "_order", "_queued")
@@ -275,7 +275,7 @@ class Liveness:
     def take_expired(self, now: float) -> list[int]:
         """Return the members that have expired, and stop watching them.
 
-        Call ``take_suspects`` before.
+        Call ``take_suspects`` before: a member expires only after it has become a suspect.
         """
         taken = self._suspect.take_expired(now) + self._doubted.take_expired(now)
         return [number for number, _ in taken]

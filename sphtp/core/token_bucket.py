@@ -24,7 +24,7 @@ BURST: Final = 10
 """The datagrams that may leave at once although a rate limits them (RFC 9002, section 7.7)."""
 
 HOLD: Final = 0.002
-"""The least seconds of the rate that a pacer's bucket holds, if they are more than its burst."""
+"""The seconds of the rate that a pacer's bucket holds at first, if they are more than its burst."""
 
 BATCH: Final = 0.001
 """Seconds of the rate for which a sender without tokens waits, so that a wakeup is worthwhile."""
@@ -88,8 +88,8 @@ class Pacer:
     """A token bucket that paces packets. Sizes in bytes, times in seconds, rates in bytes/s.
 
     The bucket holds ``burst`` bytes (ten datagrams are a good choice) or ``hold`` seconds of the
-    rate, whichever is more. A sender that wakes later than after that time sends less than its
-    rate. A rate of None never delays a packet.
+    rate, whichever is more. A sender that sleeps until its bucket is full loses the tokens of any
+    longer time, and so sends less than its rate. A rate of None never delays a packet.
     """
 
     __slots__ = ("_at", "_tokens", "burst", "hold")
