@@ -152,7 +152,8 @@ class MessagePort:
         """Return True if a message of ``size`` bytes may leave by shared memory alone.
 
         It may if the channel takes messages of this size, all other reliable messages of its lane
-        have left, and there is credit. Raises ``StateError`` if the channel is not open.
+        have left, and there is credit. Raises ``StateError`` if the channel is not open, and
+        ``LocalError`` if there is no such lane.
         """
         return self._sending().send_queue.may_pass(lane, size)
 
@@ -162,14 +163,15 @@ class MessagePort:
         It uses up ``credit`` bytes of credit. Return the lane and the id of the message, as in a
         frame. Raises ``StateError`` if the channel is not open.
         """
+        place = self._sending().send_queue.pass_message(lane, credit)
         self._counters.messages_sent += 1
         self.count_shared_sent(size)
         if self._observer is not None:
             self._observer.messages_queued(lane, Delivery.RELIABLE, (credit,))
-        return self._sending().send_queue.pass_message(lane, credit)
+        return place
 
     def deliver_beside_untrusted(self, lane: int, message_id: int, payload: bytes) -> bool:
-        """Deliver a message that came by shared memory alone; return False if there is no room.
+        """Deliver a message that came by shared memory alone; return False if there is no room yet.
 
         Raises ``RemoteError`` for an invalid lane.
         """
@@ -177,7 +179,10 @@ class MessagePort:
         return side is not None and side.receive_queue.insert_beside(lane, message_id, payload)
 
     def expire(self, now: float, ticket: Ticket) -> None:
-        """Settle the ticket of a message that expired before there was room to queue it."""
+        """Settle the ticket of a message that expired before there was room to queue it.
+
+        Raises ``StateError`` if the channel is not open.
+        """
         tickets = self._sending().receipts
         tickets.add(ticket)
         tickets.settle(now, (ticket,), Outcome.EXPIRED)

@@ -32,7 +32,7 @@ from sphtp.core.channel.shared_memory import (
     encode_hello,
     encode_segment,
 )
-from sphtp.errors import RemoteError
+from sphtp.errors import RemoteError, StateError
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow, offer
 
@@ -181,6 +181,16 @@ def test_an_accept_carries_one_behind_its_offer_and_nothing_else() -> None:
     for wrong in (data[:-1], data + b"\0", data[:-16] + b"\xff" * 16):
         with pytest.raises(RemoteError):
             decode_accept_untrusted(wrong)
+
+
+def test_a_closed_channel_counts_no_message_beside_packets() -> None:
+    pair = Pair(1)
+    left, _ = pair.open()
+    left.close(pair.now)
+    with pytest.raises(StateError):
+        left.port.send_beside(0, 100, 100)
+    statistics = left.port.statistics()
+    assert (statistics.messages_sent, statistics.shared_memory_sent) == (0, 0)
 
 
 @pytest.mark.parametrize("seed", range(12))
