@@ -43,6 +43,8 @@ PATTERNS: Final[dict[int, Pattern]] = {1: IK, 2: XX, 3: XXPSK0}
 NUMBERS: Final = {pattern.name: number for number, pattern in PATTERNS.items()}
 
 COOKIE_SIZE: Final = 16
+"""Bytes of a cookie."""
+
 NO_COOKIE: Final = bytes(COOKIE_SIZE)
 
 OPENER_SIZE: Final = 4 + 8
@@ -96,7 +98,10 @@ def encode_greet(greet: Greet) -> bytes:
 
 @untrusted
 def decode_greet_untrusted(datagram: bytes) -> Greet:
-    """Decode a GREET. Reject one that is shorter than ``SMALLEST_GREET``."""
+    """Decode a GREET.
+
+    Raises ``RemoteError`` if it is malformed, or shorter than ``SMALLEST_GREET``.
+    """
     if len(datagram) < SMALLEST_GREET:
         raise RemoteError(f"a GREET of {len(datagram)} bytes is not padded")
     reader = _body(datagram)
@@ -179,7 +184,10 @@ class SecurityContext:
 
 
 def read_payload_untrusted(payload: bytes) -> tuple[bytes, bytes]:
-    """Split a payload made by ``SecurityContext.payload`` into the proof and the datagram."""
+    """Split a payload made by ``SecurityContext.payload`` into the proof and the datagram.
+
+    Raises ``RemoteError`` if it is too short to have a datagram.
+    """
     if len(payload) <= PROOF_SIZE:
         raise RemoteError(f"a payload of {len(payload)} bytes contains no datagram")
     return payload[:PROOF_SIZE], payload[PROOF_SIZE:]

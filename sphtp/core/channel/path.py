@@ -41,9 +41,8 @@ from sphtp.core.channel.path_mtu import PathMtu
 from sphtp.core.channel.sent_packets import PacketSubset, SentBatch
 from sphtp.core.channel.settings import ChannelSettings, parse_congestion
 from sphtp.core.timers import INFINITY
-from sphtp.core.token_bucket import HOLD, Pacer
+from sphtp.core.token_bucket import BURST, HOLD, Pacer
 
-BURST: Final = 10
 FEWEST_IN_WINDOW: Final = 8
 
 HOLD_SHARE: Final = 1 / 16
@@ -57,9 +56,9 @@ LOSSY_BYTES: Final = LOSSY_PACKETS * 1472
 """The most bytes per period, so that fewer large datagrams leave, but at least two."""
 
 MOST_SPREAD: Final = 4 * LOSSY_PACKETS
-"""The most frames from the oldest unacked one to the newest at which the allowance lets a new frame
-leave. New frames must not delay retransmissions for ever: if every second packet gets lost, the
-retransmission may get lost each time, and an ordered lane would deliver nothing."""
+"""The number of frames, from the oldest unacked one to the newest, from which on the allowance lets
+no new frame leave. New frames must not delay retransmissions for ever: if every second packet gets
+lost, the retransmission may get lost each time, and an ordered lane would deliver nothing."""
 
 LOSSY_SHARE: Final = 0.05
 """The share of lost packets above which more than an occasional full queue causes the losses."""
@@ -117,7 +116,8 @@ class ResendAllowance:
 class Path:
     """The network path of a connection: it decides when packets may leave, and adapts to losses.
 
-    The send side calls it before it sends packets, and for all sent, acked and lost packets.
+    The send side calls it before it sends packets with messages, and for all ack-eliciting packets
+    that were sent, acked or lost.
     ``recovery`` is the connection's loss detector. ``largest`` is the size of the largest datagram
     that both sides accept, in bytes.
     """

@@ -28,6 +28,7 @@ from sphtp.core.channel.handshake import (
     encode_refuse,
 )
 from sphtp.core.channel.noise import (
+    COOKIE_SIZE,
     OPENER_SIZE,
     PATTERNS,
     Answer,
@@ -402,7 +403,7 @@ class Responder:
     ) -> ResponderHandshake | HandshakeProgress | None:
         """Handle a GREET: begin a handshake if its cookie is valid, else reply with a cookie.
 
-        Raises ``RemoteError`` if the GREET is malformed.
+        Raises ``RemoteError`` if the GREET is malformed, or the CONNECT in it invalid.
         """
         greet = decode_greet_untrusted(datagram)
         # The cookie covers the Noise message, too, so that an altered GREET costs little.
@@ -649,9 +650,6 @@ def _name(address: Address) -> bytes:
 # side. It is a MAC over the address, the attempt and the Noise message. When a GREET returns the
 # cookie, this side computes the MAC again and compares.
 
-COOKIE_SIZE: Final = 16
-"""Bytes of a cookie."""
-
 SECRET_SIZE: Final = 32
 
 # One secret for the present lifetime, and one for the previous lifetime.
@@ -676,7 +674,7 @@ class CookieJar:
         self._secrets = [self._draw() for _ in range(SECRETS)]
 
     def make(self, now: float, *what: bytes) -> bytes:
-        """Return the cookie for the fields ``what``, 16 bytes."""
+        """Return the cookie for the fields ``what``: ``COOKIE_SIZE`` bytes."""
         self._rotate(now)
         return _mac(self._secrets[0], what)
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.responder import COOKIE_SIZE, CookieJar
+from sphtp.core.channel.noise import COOKIE_SIZE
+from sphtp.core.channel.responder import CookieJar
 from sphtp.errors import SettingsError
 from tests.reach import reach
 

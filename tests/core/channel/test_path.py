@@ -4,7 +4,6 @@ import pytest
 
 from sphtp.core.channel.loss_detection import LossDetector, RoundTrip
 from sphtp.core.channel.path import (
-    BURST,
     LOSSY_PACKETS,
     LOSSY_SHARE,
     PROBE_PACKETS,
@@ -14,6 +13,7 @@ from sphtp.core.channel.path import (
 )
 from sphtp.core.channel.sent_packets import SentBatch
 from sphtp.core.channel.settings import ChannelSettings, Delivery
+from sphtp.core.token_bucket import BURST
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.batches import acked, single
