@@ -39,7 +39,7 @@ TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
 REFUSAL_TEXTS: dict[Refusal | AnswerRejection, str] = {
     Refusal.FULL: "it has too many channels",
     Refusal.WRONG_PEER: "it is another peer than the one wanted",
-    Refusal.GONE: "it has given up",
+    Refusal.GONE: "it has given up, or is closing",
     Refusal.SCHEMA: "message types differ",
     Refusal.VERSION: "it uses another version of the protocol",
     Refusal.SEALED: "it accepts only sealed channels",

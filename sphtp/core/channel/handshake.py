@@ -47,10 +47,11 @@ CUT = b"..."
 
 
 class Refusal(IntEnum):
-    """The reason to refuse a CONNECT or an ACCEPT.
+    """The reason to refuse a CONNECT, a GREET or an ACCEPT.
 
-    GONE refuses an ACCEPT for an attempt that has ended, and SCHEMA one of a peer with another
-    schema.
+    GONE refuses an ACCEPT for an attempt that has ended, and a CONNECT to a node that is closing.
+    SCHEMA refuses a CONNECT or an ACCEPT of a peer with another schema. The others refuse no
+    ACCEPT.
     """
 
     FULL = 1
@@ -153,7 +154,10 @@ def encode_connect(connect: Connect) -> bytes:
 
 @untrusted
 def decode_connect_untrusted(datagram: bytes) -> Connect:
-    """Decode a CONNECT. Reject a short one, because a reply could be longer."""
+    """Decode a CONNECT.
+
+    Raises ``RemoteError`` if it is malformed, or so short that a reply could be longer.
+    """
     if len(datagram) < CONNECT_SIZE:
         raise RemoteError(f"a CONNECT of {len(datagram)} bytes is not padded")
     reader = _body(datagram)
@@ -243,8 +247,8 @@ LONGEST: Final = 0.2
 GROWTH: Final = 1.25
 ROUND_TRIPS: Final = 1.5
 """The first wait of a flight, in round trips, if the previous flight was sent only once. The reply
-to that gave the only sample so far. The wait is the sample and one deviation, which is half of the
-sample (RFC 6298, section 2.2)."""
+to that gave a sample. The wait is the sample and one deviation, which is half of a first sample
+(RFC 6298, section 2.2)."""
 
 
 class HandshakeTimer:
@@ -293,9 +297,9 @@ def answering_id(connection_id: int) -> int:
     return connection_id ^ 1
 
 
-CANDIDATES_PER_FLIGHT: Final = 2
-"""The candidates that each flight dials in addition to those of the flight before. Flights leave
-every 0.1 s at first, so this is one candidate in 50 ms, as in ICE (RFC 8445, section 14.2: Ta)."""
+CANDIDATES_PER_TRY: Final = 2
+"""The candidates that each try dials in addition to those of the try before. A try leaves every
+0.1 s at first, so this is one candidate in 50 ms, as in ICE (RFC 8445, section 14.2: Ta)."""
 
 MOST_CANDIDATES: Final = 16
 """The number of candidates up to which an attempt adds those that are found while it goes on."""
@@ -305,13 +309,14 @@ class ClearHandshake:
     """The handshake of one connection; its states are in the table of ``lifecycle``.
 
     ``candidates`` are the addresses of the peer, the best one first; the answering side has none.
-    Each flight dials ``CANDIDATES_PER_FLIGHT`` more of them, and the connection uses the first one
-    that accepts. ``wanted`` is the peer's id in the cluster, 0 for any peer. ``connect_size`` is
-    the size of a CONNECT in bytes. ``timer`` decides when this side retransmits. This side receives
+    Each try dials ``CANDIDATES_PER_TRY`` more of them, and the connection uses the first one that
+    accepts. ``wanted`` is the peer's id in the cluster, 0 for any peer. ``connect_size`` is the
+    size of a CONNECT in bytes. ``timer`` decides when this side retransmits. This side receives
     segments of shared memory at ``rendezvous``, and the peer at ``peer_rendezvous``.
 
-    ``origin`` is the address and connection id of the peer's CONNECT, and ``granted`` the CONNECT
-    that this side has accepted. Both are None before there are any.
+    ``granted`` is the CONNECT that this side has accepted, None before that. ``origin`` is the
+    address and connection id of that CONNECT. If the peer has accepted this side's CONNECT instead,
+    it is those of a CONNECT of the peer that would cross it. Before either it is None.
     """
 
     def __init__(
@@ -336,7 +341,7 @@ class ClearHandshake:
         self.origin: Origin | None = None
         self.granted: Connect | None = None
         self._silent = set(self.candidates)
-        self._flights = 0
+        self._tries = 0
         self._grant: Datagrams | None = None
 
     @property
@@ -377,16 +382,17 @@ class ClearHandshake:
         """
         if address in self.candidates or len(self.candidates) >= MOST_CANDIDATES:
             return False
-        # It goes before the candidates that no flight has dialled, because a datagram came from it.
-        dialled = self._flights * CANDIDATES_PER_FLIGHT
+        # It goes before the candidates that no try has dialled: a datagram came from it, or the
+        # peer has announced it only now.
+        dialled = self._tries * CANDIDATES_PER_TRY
         self.candidates = (*self.candidates[:dialled], address, *self.candidates[dialled:])
         self._silent.add(address)
         return True
 
     def connects(self) -> Iterator[Datagrams]:
-        """Begin a flight; return a CONNECT to each of its candidates that has not refused."""
-        self._flights += 1
-        return self.connects_to(self.candidates[: self._flights * CANDIDATES_PER_FLIGHT])
+        """Begin a try; return a CONNECT to each of its candidates that has not refused."""
+        self._tries += 1
+        return self.connects_to(self.candidates[: self._tries * CANDIDATES_PER_TRY])
 
     def connects_to(self, addresses: Sequence[Address]) -> Iterator[Datagrams]:
         """Return a CONNECT to each of these candidates that has not refused."""

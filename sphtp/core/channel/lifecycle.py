@@ -34,7 +34,7 @@ class Event(Name):
     JOINED = "data arrived for this accepted connection, and an attempt of this side adopts it"
     CONNECT_AGAIN = "a CONNECT arrived for this connection, for the first time or again"
     CONFIRMED = "the first data arrived"
-    REFUSED = "every address of the peer has refused the CONNECT, or the schemas differ"
+    REFUSED = "every address of the peer refused the CONNECT, or the wanted peer has another schema"
     DECLINED = "a REFUSE arrived for the ACCEPT: the peer's attempt is over"
     PROGRESS = "the handshake made progress, or the peer repeated a step of it"
     RETRY = "dialling begins, or the retransmission timer expired"
@@ -55,14 +55,14 @@ class Event(Name):
 class Action(Name):
     """The actions of a connection."""
 
-    SEND_CONNECT = "queue CONNECT to the candidates of this flight"
+    SEND_CONNECT = "queue CONNECT to the candidates of this try"
     SEND_ACCEPT = "queue ACCEPT"
     ARM_RETRY = "start the retransmission timer of the flight"
     NEXT_FLIGHT = "restart the retransmission timer, for the next flight"
     EXTEND = "restart the handshake timer, within the limit for the whole handshake"
     SEND_CLOSE = "put CLOSE into the next packet"
     SEND_LAST_WORD = "queue one CLOSE, which is not retransmitted"
-    OPEN = "start the keepalive and idle timers, and report that the channel is open"
+    OPEN = "start the keepalive and idle timers, send a PING, and report that the channel is open"
     ARM_CLOSE = "start the close timer"
     LINGER = "report the end, and stop all timers except the linger timer"
     END = "report the end unless that is done, and stop all timers"
@@ -256,7 +256,11 @@ class Closed:
     text: str
     by_peer: bool
     refusal: str = ""
-    """The name of the peer's ``Refusal`` in lower case; empty if the channel ended otherwise."""
+    """The name of the peer's ``Refusal`` in lower case; empty if the channel ended otherwise.
+
+    It is ``impostor`` for an answer with another key than the wanted one, and ``reason`` with a
+    number for a reason that this version does not define.
+    """
 
 
 ConnectionEvent = Opened | Closed
