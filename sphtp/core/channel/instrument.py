@@ -47,8 +47,8 @@ class Watched(Protocol):
 class WatchedChannel:
     """The channel of an event: the same object in all events of a channel, usable as a dict key.
 
-    All events of a channel pass the same object, which can be a key of a dict. ``id`` is the 32-bit
-    connection id that this side has chosen. ``is_dialled`` is true if this side opened the channel.
+    ``id`` is the 32-bit connection id that this side chose when the channel began to open.
+    ``is_dialled`` is true if this side opened the channel.
     """
 
     __slots__ = ("_connection", "id", "is_dialled")
@@ -63,12 +63,15 @@ class WatchedChannel:
 
     @property
     def peer_id(self) -> int:
-        """The peer's id in the cluster; 0 if the peer has none, or before its parameters arrive."""
+        """The peer's id in the cluster, 0 if it has none.
+
+        Before the parameters of the peer arrive, it is the id that this side dials, 0 for any peer.
+        """
         return self._connection.peer_id
 
     @property
     def peer_address(self) -> Address | None:
-        """The address of the peer; None before the peer has accepted the channel."""
+        """The address of the peer; None until its first CONNECT or ACCEPT is handled."""
         return self._connection.address
 
 
@@ -140,7 +143,7 @@ class CongestionInfo(NamedTuple):
 
 
 class SettledInfo(NamedTuple):
-    """The outcome of a message with a receipt."""
+    """The outcome of a message with a receipt, or of one that was sent once."""
 
     lane: int
     size: int
@@ -174,7 +177,7 @@ class Obstacle(Enum):
 
     CREDIT = "the credit of the peer is used up"
     WINDOW = "as much is in flight as congestion control allows"
-    PACING = "the next packet has to wait its turn"
+    PACING = "the pacer delays the next packet"
     SEQUENCES = "so many packets are in flight that a further sequence number would be ambiguous"
     LANE = "a lane's oldest message is not acked, and too many messages were sent after it"
 
@@ -377,10 +380,16 @@ class Instrument:
         """
 
     def message_settled(self, now: float, channel: WatchedChannel, message: SettledInfo) -> None:
-        """A message with a receipt, of ``post`` or ``post_nowait``, has its outcome."""
+        """A message with a receipt has its outcome, or one of any call that was sent once.
+
+        Receipts are those of ``post`` and ``post_nowait``.
+        """
 
     def credit_sent(self, now: float, channel: WatchedChannel, messages: int, size: int) -> None:
-        """A CREDIT leaves: the peer may send so many messages and bytes since the opening."""
+        """A CREDIT leaves. The peer may send so many messages and bytes.
+
+        Both are counted from the opening.
+        """
 
     def credit_received(
         self, now: float, channel: WatchedChannel, messages: int, size: int
@@ -399,4 +408,4 @@ class Instrument:
         """
 
     def send_unblocked(self, now: float, channel: WatchedChannel) -> None:
-        """All waiting messages have left."""
+        """No message waits to leave any more: all have left, or expired."""
