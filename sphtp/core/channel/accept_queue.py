@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class AcceptQueue:
-    """The half-open channels and the channels that wait to be accepted, at most ``limit`` together.
+    """The half-open channels and the channels that wait to be accepted, with ``limit`` places.
+
+    A channel that crossed an attempt of this side is added even if no place is free.
 
     An opener is identified by its proven key, or by its host in the clear. If all places are taken,
     a new channel replaces one of the opener with the most places, if its own opener has at least

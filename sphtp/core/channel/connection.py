@@ -225,7 +225,7 @@ class Connection:
     def handle_candidate(self, now: float, address: Address, secrets: Secrets) -> None:
         """Handle a further address at which the peer may be reachable.
 
-        An attempt dials it at once. A sealed channel that is open validates the path to it.
+        An attempt dials it at once. A sealed channel that has keys validates the path to it.
         """
         if self.state is State.CONNECTING:
             if self.handshake.add_candidate(address):
@@ -284,7 +284,7 @@ class Connection:
         """Handle a peer's answer; return True if the caller has to handle its ACCEPT or REFUSE.
 
         ``is_free`` is True unless another peer has the connection id that the answer names. Raises
-        ``RemoteError`` if it is False.
+        ``RemoteError`` if it is False, unless the answer is from the wrong peer.
         """
         assert self.initiator is not None
         message = answer.message
@@ -322,7 +322,7 @@ class Connection:
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
         """Handle DATA datagrams in the clear.
 
-        Datagrams that are malformed or from a wrong address are dropped and counted.
+        Datagrams that are malformed, from a wrong address or too early are dropped and counted.
         """
         address, data, size = datagrams
         if self._receive_side is not None and address != self.address:
@@ -414,7 +414,10 @@ class Connection:
     # Outputs
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
-        """Return the next datagrams to send, up to ``most`` bytes; None if there are none."""
+        """Return the next datagrams to send; None if there are none.
+
+        They have up to ``most`` bytes before sealing, or they are a single datagram.
+        """
         send_side = self._send_side
         if send_side is not None and send_side.events:
             self._handle_events(now)

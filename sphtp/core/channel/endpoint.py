@@ -1,10 +1,10 @@
 """The endpoint: all channels of one socket, as in QUIC.
 
 The endpoint passes each datagram to the connection whose id is in its front. It handles a datagram
-without a connection itself. A CONNECT in the clear opens a connection or draws a REFUSE. A GREET
-begins a sealed handshake with the ``Responder``, which passes the opener's CONNECT to the endpoint
-when the opener has proven its identity. A sealed datagram for an unknown connection draws a
-stateless reset.
+without a connection itself. A CONNECT in the clear opens a connection, draws a REFUSE or, if this
+side's own attempt wins, is ignored. A GREET begins a sealed handshake with the ``Responder``, which
+passes the opener's CONNECT to the endpoint when the opener has proven its identity. A sealed
+datagram for an unknown connection draws a stateless reset, up to a rate.
 
 If an endpoint has ``Security``, all its channels are sealed; if it has none, all are in the clear.
 In the clear it handles DATA, CONNECT, ACCEPT and REFUSE, and refuses a GREET. With security it
@@ -75,8 +75,9 @@ TURN_BYTES: Final = MOST_BYTES
 system call sends."""
 
 RENEW_AFTER: Final = 0.5
-"""The share of ``connect_timeout`` for which an initiator waits for the answer to its CONFIRM. It
-then begins a new handshake, for which the remaining time is left."""
+"""The share of ``connect_timeout`` for which an initiator waits for the answer to its CONFIRM, but
+at most ``handshake_timeout``. It then begins a new handshake, for which the remaining time is left.
+"""
 
 
 class _Keys(NamedTuple):
@@ -371,7 +372,10 @@ class Endpoint:
     # Outputs
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
-        """Return the next datagrams to send, up to ``most`` bytes; None if there are none."""
+        """Return the next datagrams to send; None if there are none.
+
+        They have up to ``most`` bytes before sealing, or they are a single datagram.
+        """
         if self._outgoing:
             return self._outgoing.popleft()
         ready = self._table.ready
@@ -411,7 +415,7 @@ class Endpoint:
             self._openings.settle(connection)
 
     def poll_idle(self, now: float) -> bool:
-        """Set the timers of the ready connections; return False if one may have datagrams to send.
+        """Set the timers of the ready connections; return False if there may be datagrams to send.
 
         If it returns True, ``poll_transmit`` would return None, and the caller can omit that call,
         which costs more. This is the usual case after a connection has sent, and after most
@@ -658,7 +662,7 @@ class Endpoint:
         if is_elsewhere and protection.unsealer.newest > newest:
             self._challenge(now, connection, protection, address)
         if connection.state is State.CLOSED:
-            # The connection was aborted on this side, and its CLOSE has not left yet.
+            # The connection has ended, and its last datagrams have not left yet.
             for unknown in rows:
                 self._count_unknown(now, unknown)
             return

@@ -158,7 +158,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Unreliable:
-    """Unreliable messages of a lane with consecutive ids, which the receiver ignores.
+    """Unreliable messages of a lane with consecutive ids. The receiver does not use the ids.
 
     ``lane`` is a lane's number, with ``FLAG`` set if the receiver drops overtaken messages.
     """
@@ -253,8 +253,8 @@ MOST_TOGETHER: Final = 1024
 of pure acks. The ack bits of such a row become one number, whose length this limits."""
 
 ACK_STEP: Final = 64
-"""The largest step from the ack of one packet to that of the next if both are decoded as one. No
-honest peer takes a larger step."""
+"""The largest step from the ack of one packet to that of the next if both are decoded as one. A
+larger one is rare: an honest peer takes it after the loss of some fifty packets in a row."""
 
 # Plain integers, because each use of an enum's member is a lookup in its class.
 RUN: Final = int(FrameKind.RUN)

@@ -194,7 +194,10 @@ class Initiator:
     # Inputs
 
     def handle_connect(self, now: float, address: Address, connect: bytes) -> Actions:
-        """Send the connection's CONNECT to an address, inside a GREET or a CONFIRM."""
+        """Send a GREET to an address, or the last CONFIRM if that went there, or both.
+
+        The connection's CONNECT travels in a GREET of the pattern IK, and otherwise in a CONFIRM.
+        """
         self._cookies.setdefault(address, NO_COOKIE)
         self._hurried.discard(address)
         self._connect = self._context.payload(self.opener, connect)
@@ -271,7 +274,8 @@ class Initiator:
 
         ``is_free`` is True unless another peer has the connection id that the answer names.
         ``is_meant`` is True if the handshake accepts the answer: it has the right token and the
-        wanted peer's id. Raises ``RemoteError`` if ``is_free`` is False.
+        wanted peer's id. Raises ``RemoteError`` if ``is_free`` is False and the answer is an ACCEPT
+        of the wanted peer.
         """
         if isinstance(answer.message, Refuse):
             return self._step(now, answer.address, InitiatorEvent.REFUSED)

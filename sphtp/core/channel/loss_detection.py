@@ -123,10 +123,11 @@ class LossDetector:
     Times are in seconds: ``ack_delay`` is the longest delay of the peer's acks, and ``fallback``
     the probe timeout before the first sample of the round trip.
 
-    While only PINGs are unacked, the next one leaves after ``leisure`` seconds, or after a probe
-    timeout if that is longer. With shorter waits, the PINGs of many idle channels would delay each
-    other's acks. This wait does not double: where most packets get lost, the number of PINGs before
-    the idle timeout decides whether the peer counts as dead.
+    Once a round trip was measured, and while only PINGs are unacked, the next one leaves after
+    ``leisure`` seconds, or after a probe timeout if that is longer. With shorter waits, the PINGs
+    of many idle channels would delay each other's acks. This wait does not double: where most
+    packets get lost, the number of PINGs before the idle timeout decides whether the peer counts as
+    dead.
     """
 
     __slots__ = (

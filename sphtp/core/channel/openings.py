@@ -323,7 +323,7 @@ class Openings:
     def _decline(
         self, address: Address, accept: Accept, why: Refusal, connection: "Connection | None" = None
     ) -> None:
-        """Refuse an ACCEPT, sealed if the connection has keys."""
+        """Refuse an ACCEPT: sealed if there are keys for it, in the clear if this side has none."""
         schema_hash = self.queues.main.schema_hash
         mismatch = Mismatch(schema_hash) if why is Refusal.SCHEMA else None
         refuse = Refuse(accept.token, why, mismatch)

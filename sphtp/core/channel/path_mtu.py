@@ -124,11 +124,11 @@ PATH_MTU = Machine(
 class PathMtu:
     """The search for the largest datagram that the path carries. Sizes in bytes, times in seconds.
 
-    ``size`` is the size for packets: the largest one that has passed, or the base. ``base`` is a
-    size that nearly every path carries. ``ceiling`` is the largest size that both sides accept, and
-    ``floor`` the smallest for a channel. ``envelope`` is the number of bytes that sealing adds to
-    each datagram; no other size includes them. Raises ``SettingsError`` if the ceiling is below the
-    base.
+    ``size`` is the size for packets: the largest one that has passed, or the base, or the floor if
+    packets of the base size vanish. ``base`` is a size that nearly every path carries. ``ceiling``
+    is the largest size that both sides accept, and ``floor`` the smallest for a channel.
+    ``envelope`` is the number of bytes that sealing adds to each datagram; no other size includes
+    them. Raises ``SettingsError`` if the ceiling is below the base.
     """
 
     __slots__ = ("_ceiling", "_counted_at", "_due", "_is_unanswered", "_likely", "_losses",
@@ -162,9 +162,10 @@ class PathMtu:
 
     @property
     def tail_size(self) -> int:
-        """The size for a packet whose ack is needed: small while large packets seem to vanish.
+        """The largest size that does not seem to vanish: ``size`` while none does.
 
-        The ack of a small packet shows that the large ones were lost because of their size.
+        The ack of a packet of at most this size shows that larger ones were lost because of their
+        size.
         """
         return self._small if self._losses or self._is_unanswered else self.size
 

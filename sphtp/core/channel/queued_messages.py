@@ -30,8 +30,8 @@ FEWEST_PACKETS: Final = 2
 """The fewest packets that are worth a batch."""
 
 LEAST_FRAGMENT: Final = 128
-"""Bytes of the smallest fragment, unless it ends its message. If less fits, the fragment waits for
-the next packet. An empty packet of the smallest size has room for more."""
+"""The fewest bytes of a message that a packet takes as a fragment, unless they end the message. If
+less fits, they wait for the next packet. An empty packet of the smallest size has room for more."""
 
 WHOLE_OVERHEAD: Final = MESSAGES_OVERHEAD + LENGTH_OVERHEAD
 """Bytes that a message, alone in its frame, costs beside its payload."""

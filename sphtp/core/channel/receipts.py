@@ -20,7 +20,7 @@ class Outcome(Enum):
     ARRIVED = auto()
     """The message was sent once, and its packet was acknowledged. The peer's channel may still have
     dropped it: a ``SEQUENCED`` message if a later one of its lane arrived first, and any message if
-    too many others arrived before the peer's application read it."""
+    too many others arrived before the peer's application read it, or the peer's node was full."""
     LOST = auto()
     """The message was sent once, and its packet was lost; or the message was dropped before it
     left, because too many waited or packets became too small for it. For any message: the peer

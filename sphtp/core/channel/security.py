@@ -77,7 +77,8 @@ class HandshakeCounters:
     ``handshakes_per_second``. ``handshakes_over_limit`` counts the times that ``half_open`` made
     the node ignore a GREET, or end the handshake of another opener to make room. ``strangers``
     counts peers with an id that the servers have not introduced yet. ``denied`` counts peers that
-    this node rejected, as openers or as the answering side.
+    this node rejected, as openers or as the answering side, and other GREETs of an opener that has
+    proven its identity.
 
     **Resets and paths.** ``resets_sent`` and ``resets_over_rate`` count stateless resets that this
     node sent, and those that ``resets_per_second`` suppressed. ``resets_taken`` counts valid resets

@@ -290,7 +290,7 @@ class SendLane:
         return bool(self.unsent or self.to_retransmit or self.unreliable.waiting)
 
     def may_pass(self, credit: SendCredit) -> bool:
-        """Return True if no reliable message waits, and another may leave by shared memory."""
+        """Return True if no unsent reliable message waits, and one may leave by shared memory."""
         return not self.unsent and self._allowed(credit) > 0
 
     def pass_message(self) -> tuple[int, int]:

@@ -544,7 +544,7 @@ class SentPackets:
     def named(self, ack: int) -> int:
         """Return the full sequence for the 16 bits of a header's ``ack``.
 
-        Raises ``RemoteError`` if no packet with that sequence was sent.
+        Raises ``RemoteError`` if that is beyond the last packet sent.
         """
         # ``unwrap`` inlined, to save a call for nearly each packet.
         last = self.next_sequence - 1

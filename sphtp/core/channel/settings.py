@@ -45,7 +45,9 @@ class Lane:
 
     def __post_init__(self) -> None:
         if not 0 < self.weight < float("inf"):
-            raise SettingsError(f"a lane's weight is {self.weight}; allowed is more than 0")
+            raise SettingsError(
+                f"a lane's weight is {self.weight}; allowed is a finite number above 0"
+            )
 
 
 def check_lanes(lanes: tuple[Lane, ...]) -> None:
@@ -126,8 +128,8 @@ class ChannelSettings:
         """Return the settings for long paths that lose packets at random, with ``changes``.
 
         Of the adaptive controllers only ``tolerant`` fills such a path. The others interpret each
-        loss as a full queue. Their rate is one packet per round trip, divided by the square root
-        of the loss ratio (Mathis et al., 1997).
+        loss as a full queue. The rate of ``newreno`` is about one packet per round trip, divided by
+        the square root of the loss ratio (Mathis et al., 1997).
         """
         return cls(**(WAN | changes))
 
@@ -149,7 +151,10 @@ class ChannelSettings:
 
     @property
     def keepalive_interval(self) -> float:
-        """Seconds without an outgoing packet after which this side sends a PING."""
+        """Seconds without an outgoing packet after which the dialling side sends a PING.
+
+        The answering side waits a quarter longer: see ``ANSWERER_WAITS``.
+        """
         return self.timeout / 4 if self.keepalive is None else self.keepalive
 
     def enveloped(self, envelope: int) -> Self:
