@@ -245,6 +245,8 @@ class ClusterClock:
         self._serves = serves
         self._term: Term | None = None
         self._is_reference = False
+        # The nonce of this process's own timeline, and the local time at which it began.
+        self._founded: tuple[int, float] | None = None
         self._bounds = OffsetBounds(self._rate)
         self._estimate = OffsetEstimate(self._rate)
         self._ahead = 0.0
@@ -399,9 +401,14 @@ class ClusterClock:
         if term is None or not self.is_synchronized(now):
             if others:
                 return False
+            # A founder whose timeline gave way to another one continues it, so that one term never
+            # has two times: others may still follow it.
+            if self._founded is None or self._founded[0] != nonce:
+                self._founded = nonce, now
+            founded_at = self._founded[1]
             term, self._bounds = Term(nonce, 1, nonce, 0, 0), OffsetBounds(0.0)
-            self._bounds.raise_lower(now, -now)
-            self._bounds.reduce_upper(now, -now)
+            self._bounds.raise_lower(now, -founded_at)
+            self._bounds.reduce_upper(now, -founded_at)
         elif any(each < server and followed == term for each, followed in others):
             return False
         elif term.generation >= _MAX_GENERATION:
