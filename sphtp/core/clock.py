@@ -133,7 +133,7 @@ class Reading(NamedTuple):
     time: float
     """Seconds since the cluster's clock began."""
     error: float
-    """The most seconds by which ``time`` is wrong; infinite until a server has answered."""
+    """The most seconds by which ``time`` is wrong; infinite while that has no bound."""
 
 
 class OffsetBounds:

@@ -213,7 +213,7 @@ class Endpoint:
 
     @property
     def has_incoming(self) -> bool:
-        """True if ``poll_incoming`` has a channel to return."""
+        """True if ``poll_incoming`` has a channel of the application's schema to return."""
         return self._accept_queues.queue(self._accept_queues.main).has_any
 
     # Commands

@@ -310,7 +310,10 @@ class Instrument:
         """
 
     def channel_refused(self, now: float, address: Address, why: Refusal) -> None:
-        """This side refused a channel that a peer at ``address`` tried to open."""
+        """This side refused a channel that a peer at ``address`` tried to open.
+
+        ``why`` is FULL, WRONG_PEER, GONE, SCHEMA or CLEAR; other refusals are only counted.
+        """
 
     # Channels
 
@@ -318,7 +321,7 @@ class Instrument:
         """A channel begins to open, dialled by this side or by the peer."""
 
     def channel_opened(self, now: float, channel: WatchedChannel) -> None:
-        """A channel is open: the handshake is complete, and messages flow."""
+        """A channel is open: the handshake of this side is complete, and messages may leave."""
 
     def channel_closed(self, now: float, channel: WatchedChannel, closed: Closed) -> None:
         """A channel has ended, or failed to open; ``closed`` has the reason. Called once.

@@ -242,7 +242,7 @@ class CloseReason(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The event that the channel is open: the handshake is complete, and messages flow."""
+    """The event that the channel is open: the handshake of this side is complete."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ repeat its messages until then.
 
 A Noise message costs some 0.3 ms to compute, and a half-open handshake costs memory, so both are
 limited. An opener counts as a stranger if its GREET uses neither this node's key nor its pre-shared
-key. Strangers have a budget of their own, so that they cannot use up the time and the places of
-others.
+key, or if its host has sent an invalid GREET shortly before. Strangers have a budget of their own,
+so that they cannot use up the time and the places of others.
 """
 
 from collections import Counter, deque
@@ -211,7 +211,8 @@ MOST_KEPT: Final = 4
 class HalfOpenTable:
     """The half-open handshakes, at most ``limit``.
 
-    Each ends after ``timeout`` seconds without a datagram of its opener.
+    Each ends after ``timeout`` seconds without a datagram of its opener, and after ``MOST_KEPT``
+    times as long in any case.
     """
 
     def __init__(self, limit: int, timeout: float) -> None:

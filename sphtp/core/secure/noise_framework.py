@@ -30,8 +30,8 @@ from sphtp.errors import (
 )
 
 PRIME: Final = 2**255 - 19
-# The u-coordinates of the points of order 1, 2, 4 and 8 on the curve and on its twist, and their
-# other encodings in 255 bits.
+# The u-coordinates of the points of order 2, 4 and 8 on the curve and on its twist, and their other
+# encodings in 255 bits.
 SMALL_ORDER: Final = frozenset(
     {
         0,
@@ -373,9 +373,9 @@ class NoiseHandshake:
     def read_untrusted(self, message: bytes) -> bytes:
         """Read the next message; return its payload.
 
-        Raises ``RemoteError`` for a message that is not authentic, too long, or out of turn. Then
-        nothing has changed, and the authentic message can still be read. The first message of XX is
-        in the clear, and does not prove its sender.
+        Raises ``RemoteError`` for a message that is not authentic, malformed, too long, or out of
+        turn. Then nothing has changed, and the authentic message can still be read. The first
+        message of XX is in the clear, and does not prove its sender.
         """
         if self.is_finished or self.is_my_turn:
             raise RemoteError("a handshake message out of turn")
