@@ -75,6 +75,7 @@ from sphtp.core.group.seats import (
     without_ended,
 )
 from sphtp.core.group.steps import WINDOW, StepExchange
+from sphtp.core.timers import earliest
 from sphtp.errors import (
     ExcludedError,
     LocalError,
@@ -453,12 +454,9 @@ class GroupMachine:
 
     def poll_timeout(self) -> float | None:
         """Return the time at which ``handle_timeout`` is due; None if no timer is set."""
-        gives_up_at, settles_at = self._gives_up_at, self._settles_at
         if self.state is GroupState.ENDED:
             return None
-        if gives_up_at is None or settles_at is None:
-            return settles_at if gives_up_at is None else gives_up_at
-        return min(gives_up_at, settles_at)
+        return earliest(self._gives_up_at, self._settles_at)
 
     # Steps
 
