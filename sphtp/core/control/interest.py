@@ -75,11 +75,11 @@ class Interest:
         Subscribe to new topics, then unsubscribe from old ones. Raises ``SettingsError`` if a group
         is wrong.
         """
-        topics = frozenset((EVERYBODY,))
-        self._groups = None
+        watched, topics = None, frozenset((EVERYBODY,))
         if groups is not None:
-            self._groups = frozenset(map(group_topic, check_groups(groups)))
-            topics = self._groups | {WITHOUT_PRESENCE}
+            watched = frozenset(map(group_topic, check_groups(groups)))
+            topics = watched | {WITHOUT_PRESENCE}
+        self._groups = watched
         self._queue += [Subscribe(topic(each)) for each in sorted(topics - self.topics)]
         self._queue += [Unsubscribe(topic(each)) for each in sorted(self.topics - topics)]
         self.topics = topics

@@ -108,6 +108,8 @@ def test_the_interest_can_change() -> None:
         assert names(watcher) == seen
     with pytest.raises(SettingsError, match="group"):
         watcher.machine.set_presence(bus.now, [""])
+    assert watcher.machine.is_watching("fluid")
+    assert not watcher.machine.is_watching("solid")
 
 
 # In the last of the quick ones a peer changed its groups, and left, and one server's list had both.
