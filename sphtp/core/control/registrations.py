@@ -463,9 +463,9 @@ class ClientAdmission:
 
     def on_lookup(self, now: float, message: Lookup) -> None:
         """Send a client one peer, the differences in its watches, or all peers."""
-        if not self._takes_lookup(now):
-            return
         if not self.holds(message) or message.target not in (None, self._outbox.sender):
+            return
+        if not self._takes_lookup(now):
             return
         self._ledger.refresh(now, message.id)
         for topic, digest in message.watches:

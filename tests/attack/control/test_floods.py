@@ -73,6 +73,24 @@ def test_a_flood_of_lookups_is_cut() -> None:
     assert server.machine.counters[Count.OVER_LOOKUPS_PER_SECOND] == 497
 
 
+def test_lookups_that_get_no_answer_take_none_from_others() -> None:
+    """What must hold: neither an unregistered program nor lookups at another server use it up."""
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True, limits=LIMITS)
+    client = bus.client("x")
+    established(bus, client)
+    bus.run(2.0)
+    before = len(said(server, Command.PEERS))
+    for _ in range(500):
+        bus.inject(server, Lookup(99, 5).encode())
+        bus.inject(server, Lookup(client.id, client.machine.nonce, None, 4).encode())
+    bus.inject(server, Lookup(client.id, client.machine.nonce).encode())
+    bus.run(0.1)
+    assert len(said(server, Command.PEERS)) == before + 1
+    assert server.machine.counters[Count.OVER_LOOKUPS_PER_SECOND] == 0
+    assert server.machine.counters[Count.NOT_REGISTERED] == 500
+
+
 def test_a_flood_of_requests_for_checks_is_cut_and_those_of_others_are_passed_on() -> None:
     """What must hold: no client has others sent more than a few messages by one message each."""
     bus = SimulatedCluster()
