@@ -172,13 +172,6 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         (A.HEARTBEAT, A.ANNOUNCE),
         "the same as with servers that register no new ids",
     ),
-    Row(
-        S.SUSPENDED,
-        E.ACKNOWLEDGED,
-        S.ESTABLISHED,
-        (A.REPORT_RESUMED, A.KEEP_PEERS, *_GREET),
-        "their acknowledgements arrived before their heartbeats",
-    ),
     Row(S.SUSPENDED, E.LEAVE, S.LEFT, _LEAVE, "servers may receive messages"),
     Row(
         S.RESUMING,
@@ -233,7 +226,7 @@ CLIENT = Machine(
         | _SERVERS_LIVE
         | {E.CONNECTED, E.HEARTBEAT_DUE, E.DEADLINE, E.REVISED},
         S.ESTABLISHED: _SERVERS_LIVE | _WAITS | {E.ACKNOWLEDGED},
-        S.SUSPENDED: NACKS | _WAITS | {E.SERVERS_LOST, E.REVISED, E.LEASE_OVER},
+        S.SUSPENDED: _ABOUT_THE_ID | _WAITS | {E.SERVERS_LOST, E.REVISED},
         S.RESUMING: _SERVERS_LIVE | _WAITS | {E.LEASE_OVER},
         S.LEFT: frozenset(E),
         S.REFUSED: frozenset(E),
