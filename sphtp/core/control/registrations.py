@@ -751,8 +751,8 @@ class SharedAdmission(ClientAdmission):
     def handle_gone(self, now: float, change: HolderGone) -> None:
         """Remove a client that has left, or that no other server has registered any longer."""
         number = change.holder.id
-        is_heard = self._ledger.sponsor(number) == ITSELF
-        if self.is_holder(change.holder) and (change.reason is Reason.LEFT or not is_heard):
+        is_sponsor = self._ledger.sponsor(number) == ITSELF
+        if self.is_holder(change.holder) and (change.reason is Reason.LEFT or not is_sponsor):
             self._ledger.release(now, number, change.reason, replicates=False)
 
     def _enter(self, now: float, message: Announce) -> None:

@@ -26,7 +26,7 @@ from sphtp.core.control.records import MAX_MEMBERS, MAX_VIEW, ClusterView, Membe
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import MemberState, Reason, draw_nonce, draw_server_id
 from sphtp.core.entropy import Entropy, Secrets
-from sphtp.core.timers import Liveness
+from sphtp.core.timers import Liveness, earliest
 from sphtp.core.token_bucket import TokenBucket
 
 
@@ -337,8 +337,7 @@ class ServerSet:
 
     def next_due(self) -> float | None:
         """Return the time of the next expiry, or of the next address to dial."""
-        expires, dials = self._liveness.next_due(), self._dialler.due
-        return expires if dials is None or (expires is not None and expires < dials) else dials
+        return earliest(self._liveness.next_due(), self._dialler.due)
 
 
 class ClientServerSet(ServerSet):
