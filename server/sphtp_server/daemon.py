@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 STDIN: Final = 0
 
-STATUS_EVERY: Final = 10.0
-"""Seconds between two status lines for the service manager."""
-
 EVERYDAY: Final = frozenset(
     (
         Count.FOREIGN,
@@ -164,9 +161,8 @@ async def _notify_manager(server: Server, manager: ServiceManager) -> None:
     """Notify the service manager when the server is active, and then at intervals."""
     await server.wait_active()
     manager.notify_status(_describe(server), READY)
-    pause = min(STATUS_EVERY, (manager.watchdog or STATUS_EVERY) / 2)
     while True:
-        await trio.sleep(pause)
+        await trio.sleep(manager.interval)
         manager.notify_status(_describe(server), ALIVE)
 
 

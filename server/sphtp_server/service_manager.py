@@ -15,6 +15,9 @@ READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
 ALIVE: Final = "WATCHDOG=1"
 
+STATUS_EVERY: Final = 10.0
+"""The most seconds between two status lines."""
+
 
 class ServiceManager:
     """The service manager of this process, if there is one."""
@@ -25,6 +28,11 @@ class ServiceManager:
         self._address = "\0" + name[1:] if name.startswith("@") else name
         self.watchdog = _watchdog(environ)
         """The longest time between two ``ALIVE`` messages, in seconds; None if none are needed."""
+
+    @property
+    def interval(self) -> float:
+        """The seconds between two messages: at most half of ``watchdog``, since one may be late."""
+        return STATUS_EVERY if self.watchdog is None else min(STATUS_EVERY, self.watchdog / 2)
 
     def notify(self, *lines: str) -> None:
         """Send a message. An error of the socket is ignored, and the message is lost."""

@@ -365,6 +365,7 @@ async def test_a_service_manager_that_is_not_there_is_no_trouble(tmp_path: Path)
         ServiceManager({"NOTIFY_SOCKET": name}).notify("READY=1")
     own = {"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}
     assert ServiceManager(own).watchdog == 3.0
+    assert [ServiceManager(each).interval for each in (own, {})] == [1.5, 10.0]
     assert ServiceManager({**own, "WATCHDOG_PID": "1"}).watchdog is None
     assert ServiceManager({"WATCHDOG_USEC": "soon"}).watchdog is None
 
