@@ -238,7 +238,7 @@ async def _log_drops(server: Server, reloader: Reloader, log: Log) -> None:
 def log_drops(log: Log, counts: Mapping[str, int]) -> None:
     """Log the increases of counters: as warnings, or for ``EVERYDAY`` with level debug."""
     ordinary = {name: count for name, count in counts.items() if name in EVERYDAY}
-    usual = {*EVERYDAY, *LIMITS, *FIXED_LIMITS, Count.OUT_OF_DESCRIPTORS}
+    usual = {*EVERYDAY, *LIMITS, *FIXED_LIMITS, Count.OUT_OF_DESCRIPTORS, Count.OVERSLEPT}
     unusual = {name: count for name, count in counts.items() if name not in usual}
     for name, setting in LIMITS.items():
         if count := counts.get(name):
@@ -248,6 +248,8 @@ def log_drops(log: Log, counts: Mapping[str, int]) -> None:
             log.warning("a fixed limit was reached", limit=limit, times=count)
     if count := counts.get(Count.OUT_OF_DESCRIPTORS):
         log.warning("out of descriptors: raise the limit of the process (ulimit -Hn)", times=count)
+    if count := counts.get(Count.OVERSLEPT):
+        log.warning("the server did not run for a while: expiries are postponed", times=count)
     if ordinary:
         log.debug("messages dropped in ordinary operation", **ordinary)
     if unusual:

@@ -302,7 +302,5 @@ async def test_a_reload_under_load_drops_nothing(seed: int, tmp_path: Path) -> N
             for name, number in last.items():
                 await one.program.heard("seen", name=name, number=number)
         assert not server.program.of("a limit was reached")
-        for line in server.program.of("messages dropped or refused"):
-            # That it had no turn for a while is a matter of this machine.
-            assert line.keys() - {"overslept"} == {"event", "level", "timestamp"}
+        assert not server.program.of("messages dropped or refused")
         await stage.finish()

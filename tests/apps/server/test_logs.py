@@ -173,6 +173,15 @@ def test_a_limit_that_no_setting_changes_is_named_as_one() -> None:
     ]
 
 
+def test_a_server_that_did_not_run_has_dropped_no_message() -> None:
+    with TemporaryFile("w+") as output:
+        log_drops(open_log("info", "json", output), {"overslept": 1})
+        output.seek(0)
+        (line,) = map(json.loads, output)
+    assert (line["level"], line["times"]) == ("warning", 1)
+    assert "did not run for a while" in line["event"]
+
+
 def test_lines_for_people_have_no_colours_outside_a_terminal() -> None:
     (line,) = written(PeerEntered(CLIENT), form="console")
     assert "client entered" in line
