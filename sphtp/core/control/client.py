@@ -188,7 +188,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     @property
     def id(self) -> int:
-        """The id that the client announces or holds; 0 before it draws the first one."""
+        """The id that the client announces or holds, or held last; 0 before it draws one."""
         return self._identity.holder.id
 
     @property
@@ -198,12 +198,12 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     @property
     def peers(self) -> Mapping[int, PeerRecord]:
-        """The other clients by id."""
+        """The peers by id: the other clients that this client follows."""
         return self._directory.roster.peers
 
     @property
     def is_restricted(self) -> bool:
-        """True if the client follows only members of some groups."""
+        """True if the client does not follow all other clients."""
         return self._interest.is_restricted
 
     def is_watching(self, group: str) -> bool:
@@ -231,7 +231,10 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._directory.start()
 
     def handle_connected(self, now: float) -> None:
-        """Send a heartbeat or an announcement at once, because a bus connection came up."""
+        """Send a heartbeat or an announcement at once, because a bus connection came up.
+
+        It has no effect while the client neither announces nor holds an id.
+        """
         self._wake(now)
         self.signal(now, E.CONNECTED)
 
@@ -257,10 +260,13 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         )
 
     def set_candidates(self, now: float, candidates: Sequence[Candidate]) -> None:
-        """Replace the addresses for peers by the first ``MAX_CANDIDATES``, and announce them."""
+        """Replace the addresses for peers by the first ``MAX_CANDIDATES``.
+
+        If they have changed, the client announces them, unless a server has only plain SphTP.
+        """
         self._wake(now)
         is_new = self._sender.set_candidates(candidates)
-        # Servers with plain SphTP refuse to register an id again: the client would lose its id.
+        # A server with plain SphTP refuses to register an id again: the client would lose its id.
         if not is_new or self._directory.lease.is_void:
             return
         # An announcement with the old ones may be on its way, and its ACK may establish the client.
@@ -288,21 +294,28 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self.signal(now, E.REVISED)
 
     def set_topics(self, now: float, topics: Iterable[str]) -> None:
-        """Replace the topics of this client's sources. Raises ``SettingsError`` if one is wrong."""
+        """Replace the topics of this client's sources.
+
+        Raises ``SettingsError`` if one is wrong, or if there are too many.
+        """
         self._wake(now)
         self._sender.set_topics(topics)
         self.signal(now, E.REVISED)
 
     def set_groups(self, now: float, groups: Iterable[str]) -> None:
-        """Replace the groups that this client is in. Raises ``SettingsError`` if one is wrong."""
+        """Replace the groups that this client is in.
+
+        Raises ``SettingsError`` if one is wrong, or if there are too many.
+        """
         self._wake(now)
         self._sender.set_groups(groups)
         self.signal(now, E.REVISED)
 
     def set_presence(self, now: float, groups: Iterable[str] | None) -> None:
-        """Follow only the members of these groups; None stands for all clients.
+        """Follow only the members of these groups, and the peers that were looked up.
 
-        Raises ``SettingsError`` if a group is wrong.
+        None stands for all clients. Raises ``SettingsError`` if a group is wrong, or if there are
+        too many.
         """
         self._wake(now)
         self._directory.set_interest(groups)
@@ -313,7 +326,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         """Send a command of the application to all servers.
 
         Raises ``StateError`` if the client is not established or the numbers are wrong, and
-        ``MessageTooLargeError``.
+        ``MessageTooLargeError`` if the message is too large.
         """
         self._wake(now)
         if self.state is not S.ESTABLISHED:

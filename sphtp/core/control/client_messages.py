@@ -1,4 +1,8 @@
-"""The messages of clients, with one type for each command, and the queue of a client's messages."""
+"""The messages of clients, with one type for each command, and the queue of a client's messages.
+
+``encode`` raises ``WireError`` if a number does not fit its field, and ``MessageTooLargeError`` if
+the message is too large.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -302,7 +306,10 @@ class ClientSender:
         self._queue.append(Heartbeat(*holder, self._revision, request).encode())
 
     def send_data(self, holder: Holder) -> None:
-        """Send the initial simulation data (SphTP, step 10), topics and groups, if any."""
+        """Send the initial simulation data (SphTP, step 10), topics and groups.
+
+        It has no effect for a client that never had any of them.
+        """
         if self._revision:
             data = ClientData(*holder, self._revision, self._data, self._topics, self._groups)
             self._queue.append(data.encode())
@@ -331,7 +338,8 @@ class ClientSender:
     def publish(self, holder: Holder, command: int, parameters: Sequence[Parameter]) -> None:
         """Send a command of the application.
 
-        Raises ``StateError`` if it uses wrong numbers, and ``MessageTooLargeError``.
+        Raises ``StateError`` if it uses wrong numbers, and ``MessageTooLargeError`` if it is too
+        large.
         """
         check_user_numbers(command, (each.id for each in parameters))
         message = ClientUser(*holder, command, tuple(parameters))

@@ -46,7 +46,7 @@ class ClientAction(Name):
     REQUEST_ID = "draw an id and a nonce, subscribe to it, announce it, and start the deadline"
     ANNOUNCE = "send an announcement"
     CONFIRM = (
-        "announce again if a server of the view has not acknowledged, or the lease is half over"
+        "announce again if a server that has to acknowledge has not, or the lease is half over"
     )
     HEARTBEAT = "send a heartbeat"
     SEND_DATA = "send the initial simulation data"

@@ -66,7 +66,8 @@ class Parameter(NamedTuple):
     def encode(self) -> bytes:
         """Return the parameter as it is in a message.
 
-        Raises ``MessageTooLargeError`` if the data is too large.
+        Raises ``MessageTooLargeError`` if the data is too large, and ``struct.error`` if the id
+        does not fit 16 bits.
         """
         if len(self.data) > MAX_PARAMETER:
             raise MessageTooLargeError(
@@ -599,7 +600,7 @@ def encode_of_client(command: int, client: int, nonce: int, *parameters: Paramet
     """Encode a client's message.
 
     Its simulation id and its sender id are the client's id. Its first parameter is the nonce, if
-    the client has one.
+    the client has one. Raises as ``Message.encode``.
     """
     proof = () if nonce == NO_NONCE else (NONCE.of(nonce),)
     return Message(client, client, command, (*proof, *parameters)).encode()

@@ -16,7 +16,7 @@ departure of a peer passes ``Roster._remove``, for one of these reasons:
   expiry after a server returns or the client is established (``keep_peers``). At the end of that
   expiry, ``handle_timeout`` calls ``_drop_ghosts`` for all of them.
 * Another holder has the id (``Roster.enter``): ``CONFLICT``.
-* The client no longer watches a group of the peer (``Roster.enter``, ``narrow``): ``LEFT``.
+* The client no longer follows the peer (``Roster.enter``, ``narrow``): ``LEFT``.
 
 When a server stops vouching, ``Roster._disown`` removes the peer only if no other server vouches
 for it. So ``EXPIRED`` does not always mean that the peer was silent.
@@ -124,7 +124,11 @@ class PendingLookups:
 
 
 _WATCHES_PER_EXPIRY = 4
-"""Three of four may be lost before a server stops publishing a watched group."""
+"""The most watches of a group per expiry.
+
+A watch leaves at a heartbeat of a server. So with the default periods three leave per expiry, and
+two in a row may be lost before a server stops publishing the group.
+"""
 
 Events = list[ClientEvent]
 
@@ -163,7 +167,7 @@ class Roster:
 
     @property
     def servers(self) -> tuple[int, ...]:
-        """The servers that vouch for a peer, also lost ones until ``drop_server``."""
+        """The servers that vouch for a peer, or have done so, until ``drop_server``."""
         return tuple(self._vouched)
 
     def digest(self, server: int) -> Digest:
@@ -292,7 +296,8 @@ class IdLease:
     after that. So for one expiry after any moment at which a server had the client registered, no
     other client can be established with the id. Two events prove such a moment: the ACK of an
     announcement, which the server received after the client had sent it; and a list of the server
-    that contains the client.
+    that contains the client. A client that watches groups has no list. For it, any heartbeat of a
+    server counts as such a list, although it proves nothing.
     """
 
     __slots__ = ("_expiry", "_is_excused", "announced_at", "is_over", "is_void", "since")
@@ -310,7 +315,10 @@ class IdLease:
         """True if a server has only plain SphTP, and so would refuse a repeated announcement."""
 
     def needs_answer(self, now: float) -> bool:
-        """Return True if half of the lease is over, so that the client has to announce its id."""
+        """Return True if the client has to announce its id for the lease.
+
+        It has to if half of the lease is over, or if the lease has not begun; never if it is void.
+        """
         return not self.is_void and (self.since is None or now >= self.since + self._expiry / 2)
 
     def handle_acknowledged(self) -> None:
@@ -350,7 +358,7 @@ class IdLease:
         self.is_over = self.is_over or (due is not None and due <= now)
 
     def forget(self) -> None:
-        """Reset the lease, because no server has acknowledged the id, or the client gave it up."""
+        """Reset the lease: the acknowledgements no longer count, or the client gave the id up."""
         self.since = self.announced_at = None
         self.is_over = self.is_void = self._is_excused = False
 
@@ -520,7 +528,10 @@ class Directory:
         return watches, None
 
     def set_interest(self, groups: Iterable[str] | None) -> None:
-        """Follow the members of other groups, or all clients. Raises ``SettingsError``."""
+        """Follow the members of other groups, or with None all clients.
+
+        Raises ``SettingsError`` if a group is wrong, or if there are too many.
+        """
         self.interest.set(groups)
         self._watched_at.clear()
         self._lists.clear()
@@ -584,7 +595,10 @@ class Directory:
                     self._events.append(PeerUnknown(gone.id))
 
     def handle_timeout(self, now: float) -> None:
-        """Remove silent servers and, at the end of ``keep_peers``, peers of lost servers only."""
+        """Remove silent servers, and end the lease if it is due.
+
+        At the end of ``keep_peers``, remove the peers for which only lost servers vouch.
+        """
         expired = self._servers.drop_expired(now)
         if expired:
             self._forget(expired)

@@ -6,8 +6,8 @@ wakes for each peer that enters. A client that restricts its interest does not s
 to topics without the presence of other groups:
 
 - its own id, as always;
-- 1, for copies of the messages to all clients that are not presence: heartbeats, departures of
-  servers, commands of the application;
+- 1, for messages to all clients that are not presence: copies of heartbeats, of departures of
+  servers and of commands of the application, and acknowledgements of many clients;
 - one topic for each group that it watches, for the records of the group's members.
 
 Group topics are even. No other topic but 0 is even: clients have odd ids, and servers publish
@@ -15,11 +15,12 @@ messages for servers on sockets of their own. A topic is a hash of the group's n
 have the same one of the 2^31 topics, a client that watches one of them gets the records of both.
 
 A server publishes under a group's topic only as long as a client watches the group. Each such
-message costs the other clients one filtered message. A watch is soft state, as in IGMP: every
-quarter of an expiry the client sends each server a ``Watch`` for each group and for each peer that
-it has looked up, with the digest of its records from this server. A server answers if its own
-digest differs. So the client gets a group's members within one round trip, the next ``Watch``
-restores lost records, and heartbeats need not contain the digests of all groups.
+message costs the other clients one filtered message. A watch is soft state, as in IGMP: at the
+first heartbeat after each quarter of an expiry, the client sends the server a ``Watch`` for each
+group and for each peer that it has looked up, with the digest of its records from this server. A
+server answers if its own digest differs. So the client gets a group's members within one round
+trip, the next ``Watch`` restores lost records, and heartbeats need not contain the digests of all
+groups.
 """
 
 from collections import deque
@@ -73,7 +74,7 @@ class Interest:
         """Follow the members of these groups only; None stands for all peers.
 
         Subscribe to new topics, then unsubscribe from old ones. Raises ``SettingsError`` if a group
-        is wrong.
+        is wrong, or if there are too many.
         """
         watched, topics = None, frozenset((EVERYBODY,))
         if groups is not None:
@@ -98,7 +99,7 @@ class Interest:
         return self.is_restricted
 
     def forget(self, peer: int) -> None:
-        """End the interest in a peer that was looked up and has left."""
+        """End the interest in a peer that was looked up, and has left or is unknown."""
         self._looked_up.pop(peer, None)
 
     def includes(self, group: str) -> bool:

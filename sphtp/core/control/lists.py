@@ -83,7 +83,7 @@ def write_records(records: Iterable[PeerRecord]) -> tuple[Parameter, ...]:
 def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[PeerRecord, ...]:
     """Return the records in the message, in their order. Raises ``WireError`` if one is malformed.
 
-    For a record that equals the ``known`` record with its id, return the known object.
+    For a record with the same bytes as the ``known`` record with its id, return the known object.
     """
     peers: list[bytes] = []
     beside: dict[bytes, dict[int, bytes]] = {}

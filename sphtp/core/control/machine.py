@@ -131,7 +131,10 @@ class ControlMachine(Generic[State, Signal, Event]):
             self._runner.handle_timeout(self, now)
 
     def poll_timeout(self) -> float | None:
-        """Return the absolute time of the next ``handle_timeout``; None in a final state."""
+        """Return the absolute time of the next ``handle_timeout``.
+
+        None if no timer is set, and in a final state.
+        """
         return None if self.state in self._final else self._next_due()
 
     def poll_event(self) -> Event | None:

@@ -10,9 +10,10 @@ in all, so that batches leave at once as long as there are few. After that, entr
 the pause is over.
 
 A list of all peers costs n squared by itself, because n clients read n records. So lists have
-pauses of their own, as long as the cost of the list, and no acknowledgement waits for them. All
-clients that request a list during such a pause share the next list. Lists of watched groups leave
-together, because each would wake all clients by itself, also those that filter it.
+pauses of their own, as long as the cost of the list or half an expiry, whichever is shorter, and no
+acknowledgement waits for them. All clients that request a list during such a pause share the next
+list. Lists of watched groups leave together, because each would wake all clients by itself, also
+those that filter it.
 
 An answer with the time has a stamp of the moment at which its request arrived. Such answers leave
 at once as long as there are few clients. PUB needs a system call for each client to send one
@@ -268,8 +269,10 @@ class Outbox:
     ) -> None:
         """Send one client or server the time, as it is now.
 
-        If there are too many requests, some get no answer, and are repeated later. An answer to a
-        client leaves at once while there are few, else with the next message to clients.
+        There is no answer if the request is for another server, or if the error of the time has no
+        bound. If there are too many requests, some get no answer, and are repeated later. An answer
+        to a client leaves at once while there are few, else with the next message to clients, or
+        after a pause.
         """
         stamp = self._clock.stamp(now) if request.server == self.sender else None
         if stamp is None:

@@ -63,7 +63,7 @@ def topic(simulation: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """The event that the servers of the view have acknowledged the client's id."""
+    """The event that every server that has to acknowledge the client's id has done so."""
 
     id: int
     resumed: bool
@@ -108,7 +108,11 @@ class PeerChanged:
 
 @dataclass(frozen=True, slots=True)
 class PeerLeft:
-    """The departure of a client: no live server lists it, or this server de-registered it."""
+    """The departure of a client.
+
+    At a client: it left, no live server lists it any more, another client has its id, or this
+    client no longer follows it. At a server: it is no longer registered.
+    """
 
     peer: Peer
     reason: Reason
@@ -118,7 +122,7 @@ class PeerLeft:
 class PeerUnknown:
     """The result of a lookup for a peer that no server has registered.
 
-    If an answer is lost, this event does not come.
+    If an answer is lost, this event may not come.
     """
 
     id: int

@@ -137,7 +137,10 @@ _FOREIGN_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Candidate:
-    """A UDP address at which a peer may be reached."""
+    """A UDP address at which a peer may be reached.
+
+    Raises ``SettingsError`` if the host is not a numeric address, or the port is not 1 to 65535.
+    """
 
     host: str
     """A numeric IPv4 or IPv6 address."""
@@ -171,9 +174,9 @@ class ServerAddress:
     def parse(cls, text: str) -> "ServerAddress":
         """Return the address in a text ``tcp://host:port`` or ``tcp://host:port,port``.
 
-        The second port is that of ``sub``, by default the next one. The default scheme is ``tcp``.
-        Port 0 stands for any free port, at both sockets. Raises ``SettingsError`` if the text is
-        malformed.
+        The second port is that of ``sub``, by default the next one; a whole URL may stand in its
+        place. The default scheme is ``tcp``. Port 0 stands for any free port, and alone for any
+        two. Raises ``SettingsError`` if the text is malformed.
         """
         first, comma, second = text.partition(",")
         first = first if "://" in first else _SCHEME + first
@@ -276,7 +279,10 @@ def next_revision(revision: int) -> int:
 
 
 def is_newer(revision: int, other: int) -> bool:
-    """Return True if ``revision`` is later than ``other``, in serial number arithmetic."""
+    """Return True if ``revision`` is later than ``other``, in serial number arithmetic.
+
+    0 is earlier than every other revision.
+    """
     return bool(revision) and (other == 0 or _REVISION.ahead(revision, other) > 0)
 
 

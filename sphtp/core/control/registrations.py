@@ -9,7 +9,7 @@ steps 6 to 8):
    depends on the holder of the id.
 3. The table ``SERVER`` (``server_table``) chooses the action for this signal. A detached server
    only refreshes known holders. A joining server registers only ids that are reserved for the
-   client, and answers no other announcement of an id without a holder.
+   client, and does not answer the announcement of a free id.
 4. The action calls the method of ``ClientAdmission`` with its name. This method decides between
    ACK, NACK and silence, and chooses the reason of a NACK: the class lists the reasons. With a
    shared registry it is a method of ``SharedAdmission``, and mostly the store decides later.
@@ -18,8 +18,9 @@ steps 6 to 8):
 6. ``ServerMachine.poll_transmit`` discards the collected answers while the server is detached. Else
    ``Outbox.poll`` sends them with the next batch.
 
-One NACK answers no message: ``Replication._resolve_conflict`` refuses a holder if two servers have
-registered different holders of one id.
+Two NACKs answer no message. ``Replication._resolve_conflict`` refuses a holder if two servers have
+registered different holders of one id, and ``SharedAdmission._supersede`` refuses the holder that
+the store has replaced.
 
 ``Registrations`` holds the registered clients and their sponsors. The sponsor of a client is this
 server if it receives the client's messages, else a server that has reported the client.
@@ -104,11 +105,13 @@ class Registrations:
     A client whose sponsor is this server expires here. The client of another sponsor stays until
     that server reports its departure. These rules decide on the expiry:
 
-    1. Each message of a registered client restarts it here (``refresh``), and makes this server the
-       sponsor.
+    1. A message of a registered client restarts it here (``refresh``), and makes this server the
+       sponsor. Requests for the status, lookups for another server, refused announcements, and
+       announcements, lookups and requests for checks over a limit do not.
     2. After half of ``expiry`` the client is suspected, after all of it de-registered
        (``handle_timeout``; the times are in ``registry``).
-    3. If the client's connection ends, ``timers.reconnect`` is left (``ServerMachine._doubt``).
+    3. If the client's connection ends, ``timers.reconnect`` is left at most
+       (``ServerMachine._doubt``).
     4. If this process overslept, every expiry is postponed by as long (``ControlMachine._wake``).
     5. If another server becomes the sponsor (``entrust``, ``hand_over``), the expiry here ends.
        When that server is lost, it starts anew (``adopt_clients_of``).
@@ -132,7 +135,7 @@ class Registrations:
         return self._sponsors.get(client, ITSELF)
 
     def sponsored_by(self, server: int) -> list[int]:
-        """Return the clients whose sponsor is this server."""
+        """Return the clients whose sponsor is the other server ``server``."""
         return [client for client, sponsor in self._sponsors.items() if sponsor == server]
 
     def enter(self, now: float, record: PeerRecord, sponsor: int = ITSELF) -> bool:
@@ -325,7 +328,7 @@ class ClientAdmission:
         return _ANNOUNCED[availability]
 
     def believes(self, message: Announce) -> bool:
-        """Return False, and count it, if an ANNOUNCE has a holder's nonce but not its key."""
+        """Return False, and count it, if an ANNOUNCE has a holder's nonce but another key."""
         record = self._records.get(message.id)
         known = record.key if record is not None and record.nonce == message.nonce else b""
         if not known or message.key in (b"", known):
@@ -426,7 +429,7 @@ class ClientAdmission:
         self._outbox.nack(Holder(message.id, message.nonce), Reason.UNKNOWN)
 
     def reserve(self, now: float, message: Heartbeat) -> None:
-        """Reserve an id for the client that uses it, unless another holder has it."""
+        """Reserve an id for the client that uses it, unless the id is TAKEN."""
         if self._registry.availability(now, message.id, message.nonce) is not IdAvailability.TAKEN:
             self._registry.reserve(now, message.id, message.nonce)
 
@@ -485,7 +488,7 @@ class ClientAdmission:
     def on_check_request(self, now: float, message: CheckRequest) -> None:
         """Pass a client's request on to the peer that has to check the client's candidates.
 
-        The request counts as a lookup. If the peer is not registered, it has no effect.
+        The request counts as a lookup. If the peer is not registered, no message leaves.
         """
         if not self.holds(message):
             return
@@ -695,7 +698,7 @@ class SharedAdmission(ClientAdmission):
         self._announced.clear()
 
     def handle_granted(self, now: float, change: IdGranted) -> None:
-        """Register a client whose claim the store has granted, and acknowledge it."""
+        """Register a client whose claim the store has granted, and answer its announcement."""
         record = change.record
         holder = Holder(record.id, record.nonce)
         features = self._announced.pop(holder, None)

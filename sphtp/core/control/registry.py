@@ -1,7 +1,7 @@
 """Registries: the registered ids, the reserved ids, and the expiry of both.
 
-A reserved id has no holder, but only its last holder may get it: the id was released a short time
-ago, or an unregistered client has sent heartbeats with it.
+A reserved id has no holder: it was released a short time ago, or an unregistered client has sent
+heartbeats with it. Only its last holder may get it, unless this holder gave it up.
 
 A ``MemoryRegistry`` belongs to one server, and servers replicate their lists. A ``SharedRegistry``
 is one server's access to a store that all servers share. Only this store decides on ids and on the
@@ -115,7 +115,7 @@ class Registry(Protocol):
         ...
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Expire a holder after ``wait`` seconds of silence. Return True if it was no suspect."""
+        """Expire a holder after ``wait`` seconds of silence. Return True if it is a new suspect."""
         ...
 
     def rely(self, number: int) -> None:
@@ -123,7 +123,10 @@ class Registry(Protocol):
         ...
 
     def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
-        """De-register a holder, delete its record, and reserve its id for ``expiry``."""
+        """De-register a holder, and reserve its id for ``expiry``.
+
+        Return its record; None if the id was not registered.
+        """
         ...
 
     def reserve(self, now: float, number: int, nonce: int) -> None:
@@ -213,7 +216,7 @@ class MemoryRegistry:
         self._liveness.refresh(now, number)
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Expire a holder after ``wait`` seconds of silence. Return True if it was no suspect."""
+        """Expire a holder after ``wait`` seconds of silence. Return True if it is a new suspect."""
         return self._liveness.doubt(now, number, wait)
 
     def rely(self, number: int) -> None:
@@ -221,7 +224,10 @@ class MemoryRegistry:
         self._liveness.forget(number)
 
     def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
-        """De-register a holder, delete its record, and reserve its id for ``expiry``."""
+        """De-register a holder, and reserve its id for ``expiry``.
+
+        Return its record; None if the id was not registered.
+        """
         record = self._records.pop(number, None)
         self._liveness.forget(number)
         self._prints.drop(number)

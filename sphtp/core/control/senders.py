@@ -1,7 +1,8 @@
 """Checks of the senders of messages: their connections and their signatures.
 
-``SenderCheck`` accepts a message only from its sender's own connection. ``SignatureProofs`` checks
-the keys and the sessions of servers that sign their messages.
+``SenderCheck`` accepts the messages of a known sender only from its own connection, except requests
+for the status and announcements without a nonce. ``SignatureProofs`` checks the keys and the
+sessions of servers that sign their messages.
 """
 
 from collections.abc import Mapping

@@ -293,7 +293,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     ) -> None:
         """Send a command of the application to the client ``simulation``, or with 0 to all.
 
-        Raises ``StateError`` if the numbers are wrong, and ``MessageTooLargeError``.
+        Raises ``StateError`` if the numbers are wrong, ``WireError`` if ``simulation`` does not fit
+        32 bits, and ``MessageTooLargeError`` if the message is too large.
         """
         self._wake(now)
         check_user_numbers(command, (each.id for each in parameters))

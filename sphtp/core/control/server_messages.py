@@ -1,4 +1,8 @@
-"""The messages of servers to clients and to each other, with one type for each command."""
+"""The messages of servers to clients and to each other, with one type for each command.
+
+``encode`` raises ``WireError`` if a number does not fit its field, and ``MessageTooLargeError`` if
+the message is too large.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
 """The live servers: their expiry, their view, and the connections to them.
 
-Clients and servers both keep a set of the servers whose heartbeats arrive. Both connect to every
-server that is named in one of these heartbeats. Both derive a view, the servers that have to agree
-on ids: a client takes the view with the highest number, a server builds its own.
+Clients and servers both keep a set of the servers whose heartbeats arrive. Both connect to the
+servers that these heartbeats name, within the limits of ``Dialler``. Both have a view, the servers
+that have to agree on ids. A client takes the view with the highest number. A server builds its own,
+or takes that of a shared registry.
 """
 
 from collections import deque
@@ -76,13 +77,13 @@ def current_view(heartbeats: Collection[ServerHeartbeat]) -> ClusterView:
 
 
 class ViewKeeper:
-    """A server's view: itself and the live other servers.
+    """A server's view: itself and the live other servers, or the view that was ``set``.
 
     The number rises when the members change. If another server has the same members and a higher
-    number, this server adopts that number. If another server has other members and a number as
-    high, this server raises its own number above it, so that clients take this view. It does so
-    once for the same other members: two servers that never agree must not raise their numbers for
-    ever.
+    number, this server adopts that number. If another server has other members and a number at
+    least as high, this server raises its own number above it, so that clients take this view. It
+    does so once for the same other members: two servers that never agree must not raise their
+    numbers for ever.
     """
 
     __slots__ = ("_contradicted", "_is_set", "_view")

@@ -133,7 +133,10 @@ class ServerLimits:
     announces_per_second: float = 4096.0
     """Announcements that the server answers per second; clients repeat the others."""
     lookups_per_second: float = 4096.0
-    """Lookups that the server answers per second. An answer may be a whole list of clients."""
+    """Lookups that the server answers per second. An answer may be a whole list of clients.
+
+    Requests for checks of addresses count, too.
+    """
     data_per_second: float = 10.0
     """Changes of data, topics or groups that the server takes from one client per second.
 

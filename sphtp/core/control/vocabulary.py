@@ -122,7 +122,8 @@ EVERYBODY = 0
 """The simulation id of server heartbeats and of other messages for all clients."""
 
 WITHOUT_PRESENCE = 1
-"""The simulation id of copies of messages, for clients that do not subscribe to ``EVERYBODY``."""
+"""The simulation id of messages, mostly copies, for clients that do not subscribe to ``EVERYBODY``.
+"""
 
 NO_NONCE = 0
 """The nonce of programs with plain SphTP, the original protocol, which has no nonces; never drawn.
