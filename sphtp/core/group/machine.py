@@ -272,8 +272,8 @@ class GroupMachine:
 
         ``data`` is ``contribution_head(step)`` followed by a value as msgpack.
 
-        Raises the error that ended the group, ``StateError`` if a step is open or the group has not
-        begun, and ``LocalError`` for a neighbour that is no member.
+        Raises as ``check``. Raises ``StateError``, too, if a step is open or its result was not
+        taken, and ``LocalError`` for a neighbour that is no member.
         """
         self.check()
         if self.steps.opened is not None or self.steps.results:
@@ -289,7 +289,10 @@ class GroupMachine:
         self._begin()
 
     def check(self) -> None:
-        """Raise the error that ended the group, or ``StateError`` before the group has begun."""
+        """Raise the error that ended the group, or ``StateError`` for a client that is no member.
+
+        A client is no member before it has entered the group, and after ``leave``.
+        """
         if self.failure is not None:
             raise self.failure
         if self.state is not GroupState.MEMBER:

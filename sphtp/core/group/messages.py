@@ -59,7 +59,7 @@ class JoinRequest(NamedTuple):
 
     ``known`` are the clients from which the sender has a HELLO, and ``connected`` those of them
     that have the sender's HELLO as well. The sender sends JOIN to all of them whenever these lists
-    change.
+    change. A member answers a HELLO with JOIN, too: its ``known`` is the receiver alone.
     """
 
     known: tuple[Key, ...]
@@ -82,7 +82,7 @@ class FlushState(NamedTuple):
     round: int
     epoch: int
     begun: int
-    """The last step to which the sender contributed; -1 for none."""
+    """The last step that the sender has begun; before its first step, the step before that."""
     seats: tuple[Seat, ...]
     heights: tuple[tuple[Key, int], ...]
     """The step of the last contribution that the sender has from each removed or ended member."""
@@ -124,7 +124,7 @@ class Admitted(NamedTuple):
 
 
 class Complaint(NamedTuple):
-    """COMPLAINT, to the coordinator: the sender has lost its channels to these members."""
+    """COMPLAINT, to the coordinator: channels to these members were lost, here or elsewhere."""
 
     keys: tuple[Key, ...]
 
@@ -188,7 +188,10 @@ def contribution_bytes(step: int, data: Contribution) -> bytes:
 
 
 def step_of_untrusted(data: bytes | memoryview) -> int | None:
-    """Return the step of a contribution; None for any other message."""
+    """Return the step of a contribution; None for any other message.
+
+    Raises ``RemoteError`` if the contribution has no value, or its step is too large.
+    """
     if data[:1] != b"\x00":
         return None
     if len(data) <= CONTRIBUTION.size:

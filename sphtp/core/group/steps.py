@@ -67,7 +67,7 @@ class CompleteStep(NamedTuple):
     the same."""
     contributions: list[Contribution]
     is_own_kept: bool
-    """True if the exchange still holds this member's own contribution."""
+    """True if the exchange may still hold this member's own contribution."""
     last: Seat | None
     """The member whose contribution came last; None if all others had contributed before."""
 
@@ -107,7 +107,7 @@ class StepExchange:
         self.step = 0
         """The number of the open step, or of the next one if no step is open."""
         self.begun = -1
-        """The last step that this member has begun; -1 for none."""
+        """The last step that this member has begun; before its first step, the step before that."""
         self.is_placed = False
         """False while a change may still move the first step of this member."""
         self.refused: frozenset[Key] = frozenset()

@@ -234,7 +234,7 @@ class RequestTable:
         """Make a request; return its number, and the message that the owner has to send.
 
         If the message cannot be sent, call ``withdraw``. Raises ``StateError`` if there is no room
-        for a request.
+        for a request, and ``WireError`` if the name is too long.
         """
         if not self.has_room:
             raise StateError("there is no room for another request")

@@ -117,7 +117,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message_untrusted(data: bytes) -> Message:
-    """Decode a message. Raises ``RemoteError``."""
+    """Decode a message. Raises ``RemoteError`` if it is malformed."""
     return decode_by_kind_untrusted(data, _DECODERS, "requests")
 
 
