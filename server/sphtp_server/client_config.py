@@ -92,8 +92,8 @@ config_option = click.option(
 def check_client(command: click.Command, file: Path | None) -> dict[str, Any]:
     """Return the settings of a verb that are given, after reading the files that they name.
 
-    Raises ``SettingsError`` for a wrong key, token or certificate file, and ``click.UsageError``
-    for a wrong value.
+    Raises ``SettingsError`` for a wrong secret, key, token or certificate file, or a wrong relay,
+    and ``click.UsageError`` for a wrong value.
     """
     arguments = [] if file is None else ["--config", str(file)]
     with command.make_context(command.name, arguments) as context:

@@ -33,7 +33,8 @@ def server(config: Path | None, **flags: Any) -> None:
     When the server's terminal closes, SIGHUP makes it leave. If SIGHUP, SIGUSR1 or SIGUSR2 is
     ignored at the start, such as SIGHUP by nohup, it remains ignored.
 
-    Exit codes: 0 the server left, 2 a wrong setting, or an address or port that cannot be used.
+    Exit codes: 0 the server left, 2 a wrong setting, a missing package, or an address or port that
+    cannot be used.
     """
     load = partial(SOURCES.load, flags, os.environ, config)
     try:

@@ -1,4 +1,4 @@
-"""The drain of a server: it leaves after all its clients have reached other servers.
+"""The drain of a server: the wait until all its clients have reached other servers.
 
 A client registers with every server, so no state has to be transferred. But a client may have
 reached this server alone, because the client or another server has just started, or because a
@@ -27,8 +27,8 @@ HEARTBEATS: Final = 2
 async def wait_drained(server: Server, config: Config) -> None:
     """Wait until other active servers receive the heartbeats of all clients of ``server``.
 
-    Returns at once if the server has no clients. If it has clients and there is no other server, it
-    waits until it is cancelled.
+    Returns at once if the server has no clients. If there is no other server, it waits until the
+    clients have left.
     """
     timers = config.timers or ControlTimers()
     while server.clients:

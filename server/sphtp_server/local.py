@@ -20,7 +20,10 @@ INTERRUPTED: Final = 130
 
 
 def parse_address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAddress | None:
-    """Parse the argument ADDRESS; return None if it is empty."""
+    """Parse the argument ADDRESS; return None if it is empty.
+
+    Raises ``click.BadParameter`` if it is malformed.
+    """
     if not value:
         return None
     try:

@@ -58,7 +58,7 @@ class LogTarget:
     def reopen(self) -> None:
         """Open the file again by its name, after a rotation renamed it. Raises ``SettingsError``.
 
-        Each line is written by one call to one of the two files, so no line is lost or divided.
+        This loses no line: those that wait because the disk is full go to the new file.
         """
         if self._path is not None:
             opened = _open(self._path)

@@ -1,4 +1,4 @@
-"""A log writer that never blocks, whether its stream is full, stalled or closed."""
+"""A log writer that never waits for room in its stream, which may be full, stalled or closed."""
 
 import os
 import select

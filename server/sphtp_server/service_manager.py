@@ -47,7 +47,7 @@ class ServiceManager:
         self.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def notify_status(self, text: str, *lines: str) -> None:
-        """Send one line for people, which ``systemctl status`` shows."""
+        """Send ``lines``, and ``text`` as a line for people, which ``systemctl status`` shows."""
         self.notify(*lines, f"STATUS={' '.join(text.split())}")
 
 

@@ -400,8 +400,8 @@ class ServerSettings(BaseModel):
     def open(self, admit: Callable[[Peer], bool]) -> AbstractAsyncContextManager[Server]:
         """Run the server for the length of the block. ``admit`` decides on new clients.
 
-        Raises as ``open_server``, and ``ModuleNotFoundError`` with the remedy if the extra for a
-        registry or STUN is not installed.
+        Raises as ``open_server``, and ``ModuleNotFoundError`` with the remedy if a package that the
+        settings need is missing.
         """
         self.load_packages()
         return open_shared_server(
@@ -437,7 +437,7 @@ class ServerSettings(BaseModel):
     def store(self) -> "EtcdStore | None":
         """Return the shared registry on etcd; None if the settings have no registry.
 
-        Raises ``SettingsError``, and ``ModuleNotFoundError`` with the remedy if a package is
+        Raises as ``registry_access``, and ``ModuleNotFoundError`` with the remedy if a package is
         missing.
         """
         access = self.registry_access()
@@ -456,7 +456,11 @@ class ServerSettings(BaseModel):
         return EtcdStore(registry, Gateway(location, access))
 
     def registry_access(self) -> EtcdAccess:
-        """Return the credentials for etcd. Raises ``SettingsError``, also for wrong files."""
+        """Return the credentials for etcd.
+
+        Raises ``SettingsError`` if one is missing, a file is wrong, there is no registry, or there
+        are certificates for a registry without TLS.
+        """
         path = self.registry_password_file
         access = EtcdAccess(
             self.registry_ca,

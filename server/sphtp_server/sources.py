@@ -63,8 +63,8 @@ class Sources(Generic[M]):
         """Return the model with the settings of all sources.
 
         Raises:
-            SettingsError: a setting is wrong; the error names its source, key and value, and the
-                allowed values.
+            SettingsError: the file or a setting is wrong; the error names the file, or the source,
+                the value and the allowed values of the setting.
         """
         settings = self.settings(flags, environ, config)
         try:
@@ -75,7 +75,10 @@ class Sources(Generic[M]):
     def settings(
         self, flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None
     ) -> dict[str, Setting]:
-        """Return the given settings with their sources. Raises as ``load``."""
+        """Return the given settings with their sources.
+
+        Raises ``SettingsError`` if the file cannot be read, is not TOML, or has an unknown key.
+        """
         settings: dict[str, Setting] = {}
         for source in (self._file(config), self._environment(environ), self._flags(flags)):
             settings.update(source)

@@ -32,7 +32,7 @@ DEFAULT_ADDRESS: Final = ServerAddress.parse("tcp://127.0.0.1:8764")
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 IDS: Final = frozenset(("id",))
-"""The columns that are printed in hexadecimal."""
+"""The names of the values that are printed in hexadecimal."""
 
 FOR_PROGRAMS: Final = frozenset(("revision", "told_by"))
 """The details of the protocol that appear only in JSON."""
@@ -41,7 +41,8 @@ FOR_PROGRAMS: Final = frozenset(("revision", "told_by"))
 def _choose_address(given: ServerAddress | None, known: Sequence[str]) -> ServerAddress:
     """Return the given address, else the first known one, else that of an announced server.
 
-    Raises ``SettingsError`` for a malformed address.
+    Without any of them return ``DEFAULT_ADDRESS``. Raises ``SettingsError`` for a malformed
+    address, and ``click.UsageError`` if servers of several clusters are announced.
     """
     if given is not None:
         return given

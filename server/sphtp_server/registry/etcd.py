@@ -3,10 +3,10 @@
 Theory of operation. The registry holds a ``StoreCopy``, and a table of the *wanted* contents of its
 own keys in etcd: its entry among the members, the key of its own id, a beat, and one key for each
 client whose heartbeats it receives. If the copy differs from the table, a transaction is due; at
-most one is in progress. From the reply to a transaction the registry takes only refusals. Only the
-copy determines whether a key exists. So a lost or late reply, or a transaction that is performed
-twice, needs no rule of its own, and all changes that this server reports are a prefix of etcd's
-history.
+most one is in progress. From the reply to a transaction the registry takes refusals, and the
+revision that the copy has to reach. Only the copy determines whether a key exists. So a lost or
+late reply, or a transaction that is performed twice, needs no rule of its own, and all changes that
+this server reports are a prefix of etcd's history.
 
 Three properties make it safe to acknowledge an id:
 
@@ -431,7 +431,7 @@ class EtcdRegistry(SharedRegistry):
             self._listing = Listing()
 
     def _leave(self, now: float) -> StoreRequest | None:
-        """Return the request that ends the lease of the member; None after the first call."""
+        """Return the request that ends the lease of the member; None if there is none."""
         lease = self._leases[LeaseKind.MEMBER]
         if not lease.number:
             return None

@@ -111,7 +111,10 @@ class KeyEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PutKey:
-    """The operation to put a key under a lease; with ``guard``, only if no other has its id."""
+    """The operation to put a key under a lease.
+
+    With ``guard``, it succeeds only if no other holder has the id of this one.
+    """
 
     name: str
     value: bytes
