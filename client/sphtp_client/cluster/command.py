@@ -16,7 +16,7 @@ from rich.console import Console
 
 from sphtp.__main__ import how_to_get
 from sphtp.config import ControlTimers
-from sphtp.errors import SettingsError
+from sphtp.errors import SettingsError, SphtpError
 from sphtp.shell.addresses import MOST_PORT
 from sphtp_client.cluster.course import ClusterPlan, run_cluster, secret_file
 from sphtp_client.cluster.display import (
@@ -54,7 +54,7 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
     which then give exit code 0.
 
     Exit codes: 0 verified or finished, 1 the final states differ, 2 usage or configuration, 3 a
-    process failed, 130 after Ctrl-C, 143 after SIGTERM.
+    process or the page failed, 130 after Ctrl-C, 143 after SIGTERM.
     """
     try:
         plan = _plan(scenario, steps, values)
@@ -66,9 +66,10 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
         kept = replace(plan, secret_file=secret)
         try:
             stopped_by = trio.run(partial(run_cluster, kept, status, display.changed))
-        except SettingsError as error:
+        except SphtpError as error:
             print(error, file=sys.stderr)
-            sys.exit(ExitStatus.USAGE.code)
+            is_usage = isinstance(error, SettingsError)
+            sys.exit((ExitStatus.USAGE if is_usage else ExitStatus.FAILED).code)
     if plan.clients:
         outcome = judge(status, verify=plan.verify, stopped_by=stopped_by)
     else:

@@ -243,7 +243,8 @@ async def run_cluster(
     """Carry out a plan to its end, and end all processes.
 
     Return the exit status for the signal that ended it; None without a signal. Raises
-    ``SettingsError`` if the launcher cannot be used.
+    ``SettingsError`` if the launcher or the port of the page cannot be used, and ``SphtpError`` if
+    the client of the page cannot register.
     """
 
     async def perform() -> None:

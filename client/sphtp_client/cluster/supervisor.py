@@ -25,16 +25,23 @@ async def open_supervisor(
     Without a launcher, the processes are children of this one. ``changed`` is called in Trio's
     thread after each change of the status.
     """
-    async with trio.open_nursery() as nursery:
-        supervisor = Supervisor(
-            status, changed, timeouts or StopTimeouts(), nursery, launcher or LocalLauncher()
-        )
-        try:
-            yield supervisor
-        finally:
-            with trio.CancelScope(shield=True):
-                await supervisor.stop()
-                supervisor.forget()
+    try:
+        async with trio.open_nursery() as nursery:
+            supervisor = Supervisor(
+                status, changed, timeouts or StopTimeouts(), nursery, launcher or LocalLauncher()
+            )
+            try:
+                yield supervisor
+            finally:
+                with trio.CancelScope(shield=True):
+                    await supervisor.stop()
+                    supervisor.forget()
+    except ExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        # The caller catches the error of the block, which the nursery has put into a group.
+        error = group.exceptions[0]
+        raise error from error.__cause__
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 
 import pytest
 
@@ -42,6 +43,14 @@ async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file, tmp_path)
         mine = [link for link in found["links"] if link["from"] == slab]
         assert names.count("packet_lost") >= sum(link["lost"] for link in mine)
         assert names.count("connection_closed") == names.count("connection_started") >= len(mine)
+
+
+async def test_a_page_whose_port_is_taken_is_a_wrong_option(gas_file):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with cluster(gas_file, "--servers", "1", "--web", str(port)) as run:
+            assert await run.end() == 2
+    assert not any(is_alive(pid) for pid in run.pids().values())
 
 
 async def test_servers_alone_stand_for_programs_of_others(gas_file, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import sys
 from math import inf
 
+import pytest
 import trio
 import trio.testing
 
@@ -45,6 +46,13 @@ async def test_a_child_that_ends_by_itself_is_heard_to_the_end():
     assert process.exit is not None
     assert (process.exit.code, process.exit.asked) == (0, False)
     assert len(changes) >= 4
+
+
+async def test_an_error_of_the_block_is_raised_as_it_is():
+    with pytest.raises(LookupError) as raised:
+        async with open_supervisor(RunStatus(), lambda: None):
+            raise LookupError("no such thing") from OSError()
+    assert isinstance(raised.value.__cause__, OSError)
 
 
 async def test_a_failure_keeps_exit_code_and_last_words():
