@@ -25,11 +25,15 @@ from sphtp_client.watch.events import (
 
 
 class RunIdentity(NamedTuple):
-    """The identity of a simulation: numbers of slabs and steps, and the digest of its scenario."""
+    """The identity of a simulation.
+
+    It is the numbers of slabs and steps, the digest of the scenario, and the name of the run.
+    """
 
     slabs: int
     steps: int
     scenario: str
+    name: str = ""
 
 
 class PublishedSlab(EventRecord):
@@ -39,11 +43,12 @@ class PublishedSlab(EventRecord):
     slabs: int = Field(strict=True, ge=1)
     steps: int = Field(strict=True, ge=0)
     scenario: str = Field(strict=True, max_length=64)
+    name: str = Field("", strict=True, alias="run")
 
     @property
     def run(self) -> RunIdentity:
         """The identity of the simulation to which the slab belongs."""
-        return RunIdentity(self.slabs, self.steps, self.scenario)
+        return RunIdentity(self.slabs, self.steps, self.scenario, self.name)
 
     @model_validator(mode="after")
     def _is_among_them(self) -> Self:

@@ -27,11 +27,9 @@ def test_a_peer_that_publishes_its_slab_is_part_of_a_run(make_peer):
     assert published.run.slabs == 3
 
 
-def test_another_scenario_is_another_run(make_peer):
-    published, other = (
-        published_slab_of(make_peer(1)),
-        published_slab_of(make_peer(1, data={"scenario": "other"})),
-    )
+@pytest.mark.parametrize("data", [{"scenario": "other"}, {"run": "other"}])
+def test_another_scenario_or_name_is_another_run(make_peer, data):
+    published, other = published_slab_of(make_peer(1)), published_slab_of(make_peer(1, data=data))
     assert published is not None
     assert other is not None
     assert published.run != other.run
@@ -48,6 +46,7 @@ def test_another_scenario_is_another_run(make_peer):
         {"steps": -1},
         {"scenario": "x" * 65},
         {"scenario": None},
+        {"run": 7},
     ],
 )
 def test_who_talks_nonsense_is_no_part(make_peer, data):
