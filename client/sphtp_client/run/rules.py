@@ -112,19 +112,25 @@ class Rules:
         self.states = {name: ProgramState() for name in self.programs}
 
     def poll_starts(self, now: float) -> list[str]:
-        """Return the programs to start now, in the order of the file, and mark them as running."""
-        starts = []
-        for name, state in self.states.items():
-            is_due = state.phase is Phase.BACKOFF and now >= state.start_at
-            if is_due:
-                state.restarts += 1
-                state.in_a_row += 1
-            if is_due or (state.phase is Phase.WAITING and not self.waits_for(name)):
-                state.phase, state.started_at = Phase.RUNNING, now
-                state.is_ready = state.is_ready or not self.programs[name].announces
-                starts.append(name)
+        """Return the programs to start now, each behind those in its ``after``; mark as running."""
+        starts: list[str] = []
         # A program that is ready as soon as it starts allows others to start.
-        return [*starts, *self.poll_starts(now)] if starts else starts
+        while found := [name for name in self.states if self._starts(name, now)]:
+            starts += found
+        return starts
+
+    def _starts(self, name: str, now: float) -> bool:
+        """Mark a program as running if it is to start now; return True if it is."""
+        state = self.states[name]
+        is_due = state.phase is Phase.BACKOFF and now >= state.start_at
+        if is_due:
+            state.restarts += 1
+            state.in_a_row += 1
+        elif state.phase is not Phase.WAITING or self.waits_for(name):
+            return False
+        state.phase, state.started_at = Phase.RUNNING, now
+        state.is_ready = state.is_ready or not self.programs[name].announces
+        return True
 
     def next_alarm(self) -> float:
         """Return the time at which the first backoff is over; infinity if there is none."""
@@ -214,8 +220,10 @@ class Rules:
 
     def _distance(self, name: str) -> int:
         """Return the number of programs from this one to the one whose failure is the cause."""
-        lost = self.states[name].lost
-        return 0 if lost is None else 1 + self._distance(lost)
+        distance = 0
+        while (lost := self.states[name].lost) is not None:
+            name, distance = lost, distance + 1
+        return distance
 
     def _has_failed(self, names: Iterable[str]) -> bool:
         return all(self.states[name].phase is Phase.FAILED for name in names)

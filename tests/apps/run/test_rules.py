@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp_client.run.rules import ENDED, Phase, ProgramRules, Restart, Rules, RunEnd, RunVerdict
+from sphtp_client.run.run_file import MOST_PROGRAMS
 
 
 def rules_of(**programs: dict[str, Any]) -> Rules:
@@ -150,6 +151,23 @@ def test_a_program_that_waits_in_vain_has_failed_and_the_cause_is_named_first() 
     rules.handle_ended("first", 0, 1)  # without ever being ready
     assert (rules.states["middle"].lost, rules.states["last"].lost) == ("first", "middle")
     assert rules.end == RunEnd(RunVerdict.FAILED, "middle")
+
+
+def test_a_chain_may_be_as_long_as_a_file_may_have_programs() -> None:
+    names = [f"p{number}" for number in range(MOST_PROGRAMS)]
+    chain = Rules(
+        {name: ProgramRules(**after(*names[at + 1 : at + 2])) for at, name in enumerate(names)}
+    )
+    assert chain.poll_starts(0) == names[::-1]
+    chain = Rules(
+        {
+            name: ProgramRules(after_end=frozenset(names[at + 1 : at + 2]))
+            for at, name in enumerate(names)
+        }
+    )
+    assert chain.poll_starts(0) == names[-1:]
+    chain.handle_ended(names[-1], 1, 1)
+    assert chain.end == RunEnd(RunVerdict.FAILED, names[-1])
 
 
 def test_a_run_without_anything_to_wait_for_does_not_end_by_itself() -> None:
