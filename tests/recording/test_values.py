@@ -86,7 +86,7 @@ def test_viewers_find_the_numbers_at_their_paths():
         b'{"dtype":"<f8","shape":[2],"data":[1]}', b'{"dtype":"<f8","shape":["a"],"data":[1]}',
         b'{"dtype":"<f8","shape":[-1],"data":[1]}', b'{"dtype":"<u1","shape":[1],"data":[300]}',
         b'{"extension":500,"base64":""}', b'{"seconds":"a","nanoseconds":0}', b'{"float":"x"}',
-        b'{"map":[[{"map":[]},1]]}', b"[" * 100_000,
+        b'{"map":[[{"map":[]},1]]}', b"[" * 100_000, b'{"value":' + b"[" * 900 + b"]" * 900 + b"}",
     ],
 )  # fmt: skip
 def test_a_malformed_message_is_an_error_of_the_recording(data):

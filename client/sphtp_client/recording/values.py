@@ -58,6 +58,10 @@ class RecordingError(SphtpError):
     """A recording or a part of it cannot be read; the text names the place and the reason."""
 
 
+MALFORMED: Final = (ValueError, TypeError, OverflowError, MemoryError, RecursionError)
+"""The errors of ``from_json``."""
+
+
 def encode_message(value: Any) -> bytes:
     """Return a message as JSON. Raises ``TypeError`` for a value that has no JSON form."""
     return _encode(message_tree(value)).encode()
@@ -81,9 +85,7 @@ def decode_message(data: bytes) -> Any:
         raise RecordingError("a message that is no JSON object")
     try:
         return from_json(tree["value"] if tree.keys() == WRAPPED else tree)
-    except RecordingError:
-        raise
-    except (ValueError, TypeError, OverflowError, MemoryError) as error:
+    except MALFORMED as error:
         raise RecordingError(f"a message with a malformed value: {error}") from None
 
 
@@ -114,7 +116,10 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(tree: Any) -> Any:
-    """Return the value of a JSON form. Raises as ``decode_message``, or ``ValueError``."""
+    """Return the value of a JSON form.
+
+    Raises an error of ``MALFORMED`` for a form that is malformed or nested too deeply.
+    """
     if isinstance(tree, list):
         return [from_json(it) for it in tree]
     if not isinstance(tree, dict):
@@ -213,12 +218,12 @@ def _array(array: "numpy.ndarray[Any, Any]") -> dict[str, Any]:
 def _read_array(tree: Mapping[str, Any]) -> "numpy.ndarray[Any, Any]":
     name, shape = tree["dtype"], tree["shape"]
     if not isinstance(name, str) or not _DTYPE.fullmatch(name) or not isinstance(shape, list):
-        raise RecordingError(f"an array of {name!r}")
+        raise ValueError(f"an array of {name!r}")
     dtype = numpy.dtype(name)
     if "data" in tree:
         items = numpy.array(tree["data"], dtype)
     else:
         items = numpy.frombuffer(b64decode(tree["base64"], validate=True), dtype)
     if items.ndim != 1 or items.size != prod(shape):
-        raise RecordingError(f"an array of shape {shape} with {items.size} items")
+        raise ValueError(f"an array of shape {shape} with {items.size} items")
     return items.reshape(shape).copy()
