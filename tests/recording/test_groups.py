@@ -169,6 +169,8 @@ def test_steps_are_found_up_to_one_that_cannot_be_made_again():
         (np.zeros(3), np.zeros(2), "recorded float64 of shape (3,), now float64 of shape (2,)"),
         (np.zeros(3), np.array([0, 0, 0.5]), "1 of 3 items differ, by at most 0.5"),
         (np.array([True]), np.array([False]), "1 of 1 items differ"),
+        (np.array([0.0, np.nan]), np.array([-0.0, np.nan]), "1 of 2 items differ, by at most 0"),
+        (np.array([np.nan, 1]), np.array([np.nan, 3]), "1 of 2 items differ, by at most 2"),
         ("a" * 99, None, f"recorded '{'a' * 59}..., now None"),
     ],
 )

@@ -255,11 +255,14 @@ def difference(recorded: Any, got: Any) -> str:
                 f"recorded {recorded.dtype} of shape {recorded.shape}, "
                 f"now {got.dtype} of shape {got.shape}"
             )
-        different = recorded != got
+        # By their bits, by which -0.0 differs from 0.0, and NaN does not differ from NaN.
+        one, other = (numpy.frombuffer(it.tobytes(), f"V{it.itemsize}") for it in (recorded, got))
+        different = one != other
         text = f"{int(different.sum())} of {recorded.size} items differ"
         if recorded.dtype.kind in "iufc" and different.any():
             wide = complex if recorded.dtype.kind == "c" else float
-            most = numpy.abs(got.astype(wide) - recorded.astype(wide)).max()
+            before, now = recorded.ravel()[different], got.ravel()[different]
+            most = numpy.abs(now.astype(wide) - before.astype(wide)).max()
             text += f", by at most {most:.6g}"
         return text
     return f"recorded {_short(recorded)}, now {_short(got)}"
