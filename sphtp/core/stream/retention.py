@@ -91,7 +91,7 @@ class RetentionBlock:
         number of dropped messages.
         """
         size_before, count_before = self.size, len(self)
-        if size >= size_before or count >= count_before:
+        if size > size_before or count >= count_before:
             self.size, self.dropped, self.payloads = 0, 0, []
             return size_before, count_before
         size_left, count_left = size_before - max(size, 0), count_before - max(count, 0)

@@ -127,6 +127,13 @@ def test_the_last_state_alone_may_be_kept() -> None:
     assert keeping.messages(0.0, 0, 10) == {2: b"c"}
 
 
+def test_no_more_is_dropped_than_necessary_where_messages_have_no_bytes() -> None:
+    keeping = Keeping(retention=3, retention_count=BLOCK + 1)
+    keeping.add(0.0, [b""] * BLOCK)
+    keeping.add(0.0, [b"abc", b""])
+    assert keeping.history.bounds(0.0, 0) == (1, BLOCK + 1)
+
+
 @pytest.mark.parametrize("changes", [{"retention": 0}, {"retention_count": 0}])
 def test_nothing_may_be_kept(changes: dict[str, int]) -> None:
     keeping = Keeping(**changes)
