@@ -29,7 +29,7 @@ from sphtp.core.stream.late_join_wire import (
     encode_msg,
 )
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.records import RUN_OVERHEAD, FragmentRecord, Record, RunRecord
+from sphtp.core.stream.records import FragmentRecord, Record, RunRecord
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.transmission import NumberedMessages
 from sphtp.core.token_bucket import Pacer
@@ -349,9 +349,6 @@ def _end_of_frame(payloads: Sequence[bytes], start: int, stop: int) -> int:
     end, size = start, 0
     most = min(stop, start + MOST_IN_FRAME)
     while end < most and size < FRAME:
-        # Decoders reject a record with more messages than bytes.
-        if not size and end - start == RUN_OVERHEAD:
-            break
         size += len(payloads[end])
         end += 1
     return end

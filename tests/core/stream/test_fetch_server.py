@@ -112,6 +112,13 @@ def test_many_messages_take_several_frames(payloads: list[bytes]) -> None:
     assert received == payloads[10:]
 
 
+def test_messages_without_bytes_share_a_frame() -> None:
+    server = FetchServer(Rows([b""] * 100), SESSION, 4, PART)
+    server.handle_frame_untrusted(fetch(Span(0, 99)))
+    record = RunRecord(TOPIC, 0, [b""] * 100)
+    assert answers(server) == [MessagesAnswer(REQUEST_KEY, record), EndAnswer(REQUEST_KEY)]
+
+
 @pytest.mark.parametrize(
     "request_key",
     [REQUEST_KEY._replace(session=1), REQUEST_KEY._replace(topic=4)],
