@@ -26,11 +26,11 @@ class ReaderQueue:
         self.delivered = 0
         self.lost = 0
 
-    def add(self, item: Batch | Loss | None) -> None:
-        """Add messages or a loss; None adds nothing. Adjacent losses with one reason become one."""
-        if type(item) is Batch:
+    def add(self, item: Batch | Loss) -> None:
+        """Add messages or a loss. Adjacent losses with one reason become one."""
+        if isinstance(item, Batch):
             self._add_batch(item)
-        elif type(item) is Loss:
+        else:
             self._add_loss(item)
 
     def end(self, end: StreamEnd) -> None:
@@ -89,12 +89,12 @@ class DeliveryOrder(Protocol):
         """Begin delivery with the number ``first``."""
         ...
 
-    def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
-        """Take the item of the numbers from ``first`` to ``last``; None if they have no item."""
+    def put(self, first: int, last: int, item: Batch | Loss) -> None:
+        """Take the item of the numbers from ``first`` to ``last``."""
         ...
 
     def lead(self, number: int) -> int:
-        """Return the distance of a message from the first missing one, in numbers."""
+        """Return the distance, in numbers, of a message from the first one that others wait for."""
         ...
 
 
@@ -111,7 +111,7 @@ class ArrivalOrder:
     def begin(self, first: int) -> None:
         """Do nothing: no item waits for the beginning."""
 
-    def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
+    def put(self, first: int, last: int, item: Batch | Loss) -> None:
         """Pass the item to the reader."""
         self._items.add(item)
 
@@ -122,7 +122,7 @@ class ArrivalOrder:
 
 class _OrderMapEntry(NamedTuple):
     last: int
-    item: Batch | Loss | None
+    item: Batch | Loss
     messages: int
     size: int
 
@@ -148,7 +148,7 @@ class OrderMap:
         self._first = self._next = first
         self._release()
 
-    def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
+    def put(self, first: int, last: int, item: Batch | Loss) -> None:
         """Pass the item and those that waited for it to the reader, or keep it if it is early."""
         if first != self._next:
             self._keep(first, _entry(last, item))
@@ -175,7 +175,7 @@ class OrderMap:
             self.size -= entry.size
 
 
-def _entry(last: int, item: Batch | Loss | None) -> _OrderMapEntry:
+def _entry(last: int, item: Batch | Loss) -> _OrderMapEntry:
     if isinstance(item, Batch):
         return _OrderMapEntry(last, item, len(item.payloads), sum(map(len, item.payloads)))
     return _OrderMapEntry(last, item, 1, 0)
