@@ -65,8 +65,8 @@ from sphtp.core.stream.unrecoverable_loss import MissingDatagrams, PendingMessag
 class DeliveryState(Name):
     """The states of a delivery controller."""
 
-    HOLDING = "keeps messages, until the start of the history is known"
-    CATCHING_UP = "fetches the history; live messages wait for it, or are dropped and fetched later"
+    HOLDING = "awaits the start of the history; with ordered delivery, messages wait for it, too"
+    CATCHING_UP = "fetches the history; live messages that are too far ahead are fetched later"
     FOLLOWING = "delivers live messages as they come"
     DRAINING = "the session is over; waits for requested history"
     ENDED = "every message was delivered, or its loss reported"
@@ -127,7 +127,7 @@ class DeliveryPipeline:
     """The settling of each number, once, as delivered or lost, within the settings' limits.
 
     ``duplicates`` counts messages and fragments that had arrived or were settled before,
-    ``refused`` counts records that contradict earlier ones.
+    ``refused`` counts records that contradict earlier ones, or exceed a limit.
     """
 
     __slots__ = ("_order", "_settings", "duplicates", "partial", "pending", "refused")
@@ -241,7 +241,9 @@ class DeliveryPipeline:
         self._order.put(*span, Loss(*span, reason))
 
     def relieve(self) -> None:
-        """Settle the oldest missing messages as lost, until the settings' limits hold."""
+        """Settle the oldest missing messages as lost, until the settings' limits hold or no message
+        is missing.
+        """
         while self.load > 1 and (oldest := self.pending.oldest) is not None:
             self.lose(oldest, LossReason.MAP_OVERFLOW)
 
@@ -270,7 +272,10 @@ class DeliveryPipeline:
         self._order.put(number, number, Batch(number, [whole], origin))
 
     def _is_plausible(self, record: Record) -> bool:
-        """Return True if a record does not contradict earlier ones."""
+        """Return True if a record neither contradicts earlier ones nor exceeds a limit.
+
+        Count other records as refused.
+        """
         if record.last >= MOST_NUMBER:
             is_plausible = False
         elif type(record) is FragmentRecord:
@@ -291,7 +296,7 @@ class DeliveryController:
     ``first`` is the number of the topic's first message that was sent after this side joined,
     ``sqn`` the lead at that moment. ``missing`` are the datagrams that the transport still tries to
     recover. With ``fetches``, messages that the transport gives up are wanted from the source's
-    history. With ``late_join``, delivery starts only after ``begin``.
+    history. With ``late_join``, ordered delivery starts only after ``begin``.
     """
 
     def __init__(
@@ -430,7 +435,9 @@ class DeliveryController:
             self._progress()
 
     def handle_not_fetched(self, span: Span, reason: LossReason) -> None:
-        """Report as lost those of the numbers that are wanted, because the history lacks them."""
+        """Report the wanted ones of these numbers as lost, because the history does not deliver
+        them.
+        """
         while missing := self.wanted.within(*span):
             self._pipeline.lose(missing[0], reason)
         self._progress()
@@ -453,7 +460,7 @@ class DeliveryController:
         return 2 * self._queue.size < self._settings.receive_buffer
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due; None if no message is missing."""
+        """Return the time at which ``handle_timeout`` is due; None if the transport misses none."""
         gaps = self._pending.gaps
         return gaps.oldest.since + self._settings.generation if gaps else None
 

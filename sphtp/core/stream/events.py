@@ -15,7 +15,7 @@ class LossReason(Name):
     TIMEOUT = "the datagram was missing for a whole generation interval"
     NO_RETRY = "the source refused a repair"
     FETCH_TIMEOUT = "the source's history did not deliver it in time"
-    GONE = "the source no longer keeps it"
+    GONE = "the source's history does not have it any more, or the source keeps no history"
     MAP_OVERFLOW = "too much was missing or waited for it, or it exceeded max_message"
     OVERRUN = "the reader was too slow, and the buffer was full"
     SESSION_END = "the session ended before it arrived"
@@ -33,8 +33,8 @@ class Origin(Name):
     """The path on which a message arrived."""
 
     LIVE = "the stream, as new data or as a repair"
-    RETRANSMIT = "late join: the source sent it before this side joined"
-    OTR = "off-transport recovery"
+    RETRANSMIT = "late join: fetched before this side had caught up with the source"
+    OTR = "off-transport recovery: fetched after that, or without a late join"
 
 
 class Arrived(NamedTuple):

@@ -59,9 +59,9 @@ class ReceiverLag(NamedTuple):
 class SourceReceiver:
     """The source's record of one receiver.
 
-    The receiver has received or given up every datagram up to ``done``. It ``is_busy`` while it
-    fetches history. ``nak_budget`` limits the datagrams that it may request, so that it does not
-    starve the others.
+    The receiver has received or given up every datagram up to ``done``. It ``is_busy`` until its
+    first report, and while it fetches history. ``nak_budget`` limits the datagrams that it may
+    request, so that it does not starve the others.
     """
 
     __slots__ = (
@@ -282,7 +282,7 @@ class StatusReports:
         self._is_asked = False
 
     def ask(self) -> None:
-        """Make a report due, because the source has sent a session message."""
+        """Make a report due, because the source has announced its window."""
         self._is_asked = True
 
     def is_due(self, taken: int, behind_gap: int, room: int) -> bool:

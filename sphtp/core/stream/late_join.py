@@ -140,7 +140,7 @@ class FetchWindow:
 
     @property
     def next_due(self) -> float | None:
-        """The time at which the first request expires; None if no message is requested."""
+        """The time at which the first request expires; None if no message of one is wanted."""
         while self._expiries and not self._wanted.within(*self._expiries[0][1]):
             self._expiries.popleft()
         return self._expiries[0][0] if self._expiries else None
@@ -205,7 +205,7 @@ class HistoryStart(NamedTuple):
 
 
 class NoHistory(NamedTuple):
-    """The source has not sent the lowest number in its history, and the reason."""
+    """The failure to get the lowest number in the history, for this reason."""
 
     reason: LossReason
 
@@ -269,7 +269,7 @@ class Fetcher:
         self._topic = topic
         self._wanted = wanted
         self._late_join = late_join
-        # Since when the reader is not hungry, so that no timer runs.
+        # The time since which the reader is not hungry, so that no timer runs.
         self._paused_at: float | None = None
         self._number = 0
         # The numbers of the requests on this connection for which no END has come.

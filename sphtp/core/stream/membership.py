@@ -104,7 +104,10 @@ class Welcome(NamedTuple):
 
 
 class JoinRefused(NamedTuple):
-    """REFUSED: the source accepts no more receivers, or lacks the topic; ``text`` says which."""
+    """REFUSED: the source accepts no more receivers, or no source has the topic.
+
+    ``text`` is the reason.
+    """
 
     text: str
 
@@ -136,7 +139,7 @@ def _encode_join(writer: Writer, join: Join) -> None:
 
 def _decode_join(reader: Reader) -> Join:
     if (version := reader.u8()) != VERSION:
-        raise RemoteError(f"version {version} of streams is not ours")
+        raise RemoteError(f"version {version} of streams; allowed is {VERSION}")
     return Join(_text(reader.take(reader.u8())), reader.u32(), reader.u64() - 1)
 
 
@@ -210,7 +213,7 @@ def _encode_window(writer: Writer, window: Window) -> None:
 def _decode_window(reader: Reader) -> Window:
     window = Window(reader.u64() - 1, reader.u64())
     if window.trail > window.lead + 1:
-        raise RemoteError(f"{window} has its trail above its lead")
+        raise RemoteError(f"a window from {window.trail} to {window.lead}")
     return window
 
 

@@ -74,7 +74,7 @@ def draw_initial_backoff(entropy: Entropy, settings: StreamSettings) -> float:
 def draw_nak_backoff(entropy: Entropy, settings: StreamSettings) -> float:
     """Draw the wait before a later NAK, in seconds.
 
-    It is at least half of ``nak_backoff``, and ``nak_backoff`` on average. With a uniform
+    It is at least half of ``nak_backoff``, and about ``nak_backoff`` on average. With a uniform
     distribution, one of many receivers always draws a short wait, and requests again a repair that
     is on its way. So in a group the random part has an exponential distribution.
     """
@@ -175,7 +175,10 @@ class NakGenerator:
     # Detected losses, and arrivals
 
     def find_missing(self, now: float, first: int, last: int) -> None:
-        """Add a range above all known numbers to the loss map, and start its timer."""
+        """Add a range above all known numbers to the loss map.
+
+        Start its timer, unless this receiver sends no NAKs.
+        """
         self._counters.lost += last - first + 1
         if not self._settings.send_naks:
             self.missing.add(Gap(first, last, now, GapState.DISABLED))

@@ -87,7 +87,7 @@ class RateAction(Name):
 S, E, A = RateState, RateEvent, RateAction
 
 RATE_LIMIT: Final = Machine(
-    "RateState of a source",
+    "Rate limit",
     S.FREE,
     (
         Row(S.FREE, E.STRAINED, S.BRAKING, (A.WAIT,), "a full path carries no more"),

@@ -45,8 +45,8 @@ from sphtp.errors import RemoteError
 class ReceiverState(Name):
     """The states of a session at its receiver."""
 
-    JOINING = "no datagram has arrived yet"
-    ACTIVE = "datagrams of the source have arrived"
+    JOINING = "neither a datagram nor a window of the source has arrived"
+    ACTIVE = "a datagram or a window of the source has arrived"
     ENDING = "the source closes: it repairs, and sends no new data"
     ENDED = "over; the receiver has given up every missing datagram"
 
@@ -54,12 +54,12 @@ class ReceiverState(Name):
 class ReceiverEvent(Name):
     """The events of a session at its receiver."""
 
-    ARRIVED = "a datagram of the source arrived"
+    ARRIVED = "a datagram of the source arrived, or its window over the channel"
     CLOSING = "the source closes"
     CLOSED = "the source has ended, and datagrams are missing"
     COMPLETE = "the source has ended, and no datagram is missing"
-    SILENT = "no datagram arrived within the timeout"
-    GONE = "the source's node vanished"
+    SILENT = "no sign of life came within the timeout"
+    GONE = "the source's node vanished, or the source was started anew"
 
 
 class ReceiverAction(Name):
@@ -114,9 +114,9 @@ class Receiver:
     """The receiver of one source's session. It handles datagrams, but not topics.
 
     ``window`` is the source's window when this receiver joined; the receiver starts with the
-    datagram after its lead. Without a window, it starts with the first datagram that arrives. After
-    every input, poll all outputs: arrivals, datagrams given up, tails and NAKs. Times are in
-    seconds.
+    datagram after its lead. Without a window, it starts with the first datagram that arrives if
+    this has new data, else with the datagram after the lead in it. After every input, poll all
+    outputs: arrivals, datagrams given up, tails and NAKs. Times are in seconds.
     """
 
     __slots__ = (
@@ -154,7 +154,7 @@ class Receiver:
 
     @property
     def lead(self) -> int | None:
-        """The highest known sequence number; None before the first datagram."""
+        """The highest known sequence number; None before the first datagram, without a window."""
         return None if self._start is None else self._next - 1
 
     @property
@@ -165,7 +165,7 @@ class Receiver:
     @property
     def settled(self) -> int | None:
         """The sequence number up to which all datagrams have arrived or were given up; None before
-        the first datagram.
+        the first datagram, without a window.
         """
         missing = self._naks.missing
         return missing.oldest.first - 1 if missing else self.lead

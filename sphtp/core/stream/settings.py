@@ -44,9 +44,10 @@ class StreamSettings:
     # Receivers
     initial_backoff: float = 0.005
     """Seconds from a gap to the first NAK: the mean of ``Backoff.UNIFORM``, or the maximum of
-    ``Backoff.EXPONENTIAL``. With 0 the NAK leaves at once.
+    ``Backoff.EXPONENTIAL``. With 0 the NAK leaves at once. A multicast group has 0.03 s.
     """
     backoff: Backoff = Backoff.UNIFORM
+    """The distribution of waits. A multicast group has ``EXPONENTIAL``, whatever is set here."""
     group_size: int = 100
     """Number of receivers that may share a loss, for ``Backoff.EXPONENTIAL``."""
     send_naks: bool = True
@@ -71,7 +72,7 @@ class StreamSettings:
     """Least time between two NAKs of one receiver, in seconds."""
     suppress: float = 0.2
     """Seconds for which an NCF suppresses NAKs for a datagram. This is the mean after an NCF with
-    the reason SHED, and the minimum after another NCF that gives no time.
+    the reason SHED. After another NCF that gives no time, a NAK backoff is added.
     """
     generation: float = 10.0
     """Seconds after which the receiver gives up a missing datagram."""
@@ -116,7 +117,9 @@ class StreamSettings:
     session_max: float = 2.0
     """Longest time between two session messages, in seconds."""
     linger: float = 5.0
-    """Longest time, in seconds, for which a closing source sends repairs."""
+    """Longest time, in seconds, for which a source that closes sends repairs after its last new
+    data.
+    """
     window: int = 24 * MEBIBYTE
     """Most bytes of datagrams that a source keeps for repairs."""
     window_age: float = 60.0
@@ -170,8 +173,8 @@ class StreamSettings:
     fetch_timeout: float = 60.0
     """Seconds after which a message that was requested from the history is lost."""
     caching_proximity: int = 5000
-    """While a receiver fetches the history, it keeps live messages up to this many numbers ahead of
-    the first missing one. It drops later messages, and fetches them afterwards.
+    """While a receiver that joined late catches up, it keeps live messages up to this many numbers
+    ahead of the first missing one. It drops later messages, and fetches them afterwards.
     """
 
     @classmethod
@@ -228,7 +231,7 @@ class StreamSettings:
 
     def for_group(self) -> Self:
         """Return these settings for receivers that miss the same datagrams, as in a multicast
-        group.
+        group: with ``Backoff.EXPONENTIAL``, and an ``initial_backoff`` of 0.03 s.
         """
         return replace(self, backoff=Backoff.EXPONENTIAL, initial_backoff=0.03)
 
@@ -246,7 +249,9 @@ class StreamSettings:
         for field in fields(self):
             _check_range(field.name, getattr(self, field.name))
         if self.interface is not None and not _is_of_a_machine(self.interface):
-            raise SettingsError(f"interface is {self.interface!r}; allowed is an IPv4 address")
+            raise SettingsError(
+                f"interface is {self.interface!r}; allowed is an IPv4 address of this machine"
+            )
         for holds, message in RULES:
             if not holds(self):
                 raise SettingsError(message.format(self))

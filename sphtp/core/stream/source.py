@@ -11,8 +11,8 @@ The owner passes inputs. After each it calls ``poll_transmit`` until nothing may
 ``poll_event`` and ``poll_timeout``.
 
 The table is the life of a source. Data, repairs and session messages do not change its state,
-except the first datagram and the last. A flag marks the session messages of a source that ends:
-CLOSING means that it sends no new data, CLOSED that it has ended.
+except the first message, the last datagram and the last session message. A flag marks the session
+messages of a source that ends: CLOSING means that it sends no new data, CLOSED that it has ended.
 """
 
 from collections import deque
@@ -189,7 +189,7 @@ class SourceTransport:
 
     @property
     def is_closing(self) -> bool:
-        """True if no new data will leave, so that ``window`` and ``tails`` are final."""
+        """True if no new data will leave: ``tails`` and the lead in ``window`` are final."""
         return self.state in ALL_SENT
 
     @property
@@ -280,8 +280,8 @@ class SourceTransport:
     def close(self, now: float) -> None:
         """Close the source: no new messages are accepted, but waiting ones still leave.
 
-        Then it sends repairs until all receivers have reported all data and the end, for the linger
-        at most.
+        Then it sends repairs until all receivers have reported all data and the end, and fetch no
+        more history, for the linger at most.
         """
         self._step(now, SourceInput.CLOSE)
         self._progress(now)
@@ -305,7 +305,11 @@ class SourceTransport:
         self._progress(now)
 
     def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
-        """Take a NAK or a STATUS of a receiver. A malformed one is dropped and counted."""
+        """Take a NAK or a STATUS of a receiver.
+
+        It is dropped and counted if it is malformed, names a datagram that was never sent, comes
+        from an unknown receiver, or comes after the end.
+        """
         counters, lead = self.counters, self._window.lead
         known = self._flow.find(receiver)
         if self.state not in TAKES_FEEDBACK or known is None:

@@ -38,6 +38,7 @@ class SourceCounters:
 class SourceStatistics:
     """A snapshot of a source; sizes in bytes.
 
+    ``messages_sent`` counts the messages that the program has sent, also those that still wait.
     ``datagrams_sent`` and ``bytes_sent`` are of new data, ``repairs_sent`` and
     ``repair_bytes_sent`` of retransmissions, ``sessions_sent`` and ``ncfs_sent`` of session
     messages and NCFs.
@@ -253,7 +254,7 @@ class DeliveryStatistics:
     ``delivered`` messages went to the reader's queue; ``lost`` were reported there. ``duplicates``,
     among them fragments, came again, or after their message had been reported lost. ``left`` were
     dropped on arrival, because they were too far ahead while history was fetched, or the receive
-    buffer was full. ``refused`` counts records that contradict earlier ones.
+    buffer was full. ``refused`` counts records that contradict earlier ones, or exceed a limit.
 
     ``gaps`` is the number of missing ranges that the transport may still fill, ``wanted`` the
     number of messages wanted from the history. ``waiting`` counts messages, losses and fragments

@@ -121,7 +121,7 @@ class SubscriptionMachine:
     @property
     def settled(self) -> int:
         """The sequence number up to which all datagrams have arrived or were given up; -1 before
-        the first datagram.
+        the first datagram, if the transport began without a window.
         """
         settled = self._transport.settled
         return -1 if settled is None else settled

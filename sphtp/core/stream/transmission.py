@@ -53,7 +53,7 @@ class NumberedMessages(NamedTuple):
 class MessageNumberer:
     """The numbering of the messages of ``topics`` topics.
 
-    ``capacity`` is the size of a datagram, ``limit`` that of the largest message, in bytes.
+    A datagram holds ``capacity`` bytes of records. The largest message has ``limit`` bytes.
     """
 
     def __init__(self, topics: int, capacity: int, limit: int) -> None:
@@ -103,8 +103,8 @@ SMALL: Final = 1024
 class QueuedRun:
     """Consecutive whole messages of a topic that wait.
 
-    When the first of them leaves, small messages are joined into one buffer, and records are slices
-    of it. That costs a fraction of joining the messages of each datagram separately.
+    When the first of them leaves, small messages are joined into one buffer, and each record gets a
+    slice of it. That costs a fraction of joining the messages of each datagram separately.
     """
 
     __slots__ = (
@@ -128,7 +128,7 @@ class QueuedRun:
         self._payloads = list(numbered.payloads)
         self._joined: memoryview | None = None
         self._at = 0
-        # The length of every message; 0 if they differ, and then ``_ends`` is set.
+        # The length of every message; 0 if they differ or are empty, and then ``_ends`` is set.
         self._length = 0
         self._ends = list[int]()
 

@@ -107,7 +107,7 @@ class MessageGaps:
             gaps[place].after = sqn
 
     def around(self, first: int, last: int) -> list[MessageGap]:
-        """Return the gaps that one of these datagrams may fill, or bounds."""
+        """Return the gaps that one of these datagrams may fill, or of which one is a bound."""
         found = list[MessageGap]()
         if not self._gaps or self._gaps[-1].before < first:
             return found
@@ -144,7 +144,7 @@ class MessageGaps:
 
 
 RECENT: Final = 64
-"""Given-up ranges that are kept: a gap detected later may have been in one of them."""
+"""Given-up ranges that are kept: messages of a gap detected later may have been in one of them."""
 
 
 class MissingDatagrams(Protocol):

@@ -69,7 +69,7 @@ class NcfReason(IntEnum):
     IGNORED = 1
     """The source repaired the datagram within its ignore interval."""
     RX_DELAY = 2
-    """The repair waits for its turn, and will come."""
+    """The repair waits for its turn. It comes unless the window evicts the datagram before."""
     SHED = 3
     """Too many repairs wait. The receiver has to request the datagram again."""
 
@@ -188,7 +188,7 @@ def is_of_stream(data: bytes) -> bool:
 _FIRSTS: Final = frozenset({bytes([_STREAM_FIRST]), bytes([_FEEDBACK_FIRST])})
 
 
-# Bodies
+# Limits and layouts of bodies
 
 
 MOST_RANGES: Final = 128
@@ -216,7 +216,7 @@ MOST_TAILS: Final = 64
 """The most topics of one source; one session message names them all."""
 
 
-# Bodies
+# Encoding and decoding of bodies
 
 
 def encode_data(sqn: int, window: Window, records: bytes, *, repair: bool = False) -> bytes:
@@ -250,7 +250,7 @@ def encode_session(session: SessionMessage) -> bytes:
 
 
 def encode_ncf(ncf: Ncf) -> bytes:
-    """Encode an NCF."""
+    """Encode an NCF, with a ``retry_after`` of at most 65.535 s."""
     writer = _head(BodyType.NCF, BodyFlag.NONE, ncf.window)
     writer.u8(ncf.reason).u16(min(round(ncf.retry_after * 1000), 0xFFFF))
     return writer.raw(_encode_spans(ncf.spans)).finish()
