@@ -27,6 +27,7 @@ from sphtp.core.messages.streams import (
     ReadStream,
     Serializable,
     WriteStream,
+    check_collection,
     describe_bits,
     enum_text,
     float_of,
@@ -386,6 +387,7 @@ class FixedTuple(Shape):
         )
 
     def _check_arity(self, values: Sequence[Any]) -> None:
+        check_collection(values, "tuple")
         if len(values) != len(self._items):
             raise WireError(f"a tuple of {len(self._items)} wanted, of {len(values)} given")
 

@@ -8,7 +8,7 @@ peers compare. After "unified serialize function" in Reliable Ordered Messages.
 import operator
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum, Flag
@@ -136,10 +136,12 @@ class BitStream(ABC):
         When reading, the argument of ``item`` is None.
 
         Raises:
-            WireError: an item does not fit, or takes no bit. If items could take no bit, a few
-                bytes could encode millions of them.
+            WireError: the value is not a collection, there are too many items, or an item does not
+                fit or takes no bit. If items could take no bit, a few bytes could encode millions
+                of them.
         """
         if not self.reading:
+            check_collection(value, "list")
             self.integer(len(value), 0, maximum)
             for one in value:
                 self._item(one, item)
@@ -241,6 +243,16 @@ def float_of(value: Any) -> float:
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"float wanted, {type(value).__name__} given: {error}") from None
     return number if number == number else float("nan")
+
+
+def check_collection(value: Any, wanted: str) -> None:
+    """Check that a value has items. ``wanted`` names its type in the error.
+
+    Raises:
+        WireError: the value is not a collection.
+    """
+    if not isinstance(value, Collection):
+        raise WireError(f"{wanted} wanted, {type(value).__name__} given")
 
 
 def utf8(value: Any) -> bytes:

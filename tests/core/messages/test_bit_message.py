@@ -79,6 +79,14 @@ def test_a_nested_object_of_another_kind_is_refused() -> None:
         message.write()
 
 
+@pytest.mark.parametrize("name", ["pair", "many", "path"])
+def test_a_value_without_items_is_refused_in_place_of_a_list_or_tuple(name: str) -> None:
+    message = Declared()
+    setattr(message, name, None)
+    with pytest.raises(WireError, match=f"{name}: (list|tuple) wanted, NoneType given"):
+        message.write()
+
+
 class Picky(BitMessage):
     """Refuses values in its own way."""
 

@@ -115,6 +115,7 @@ WRONG: dict[str, Callable[[BitStream], object]] = {
     "no member": lambda stream: stream.enum("r", Colour),  # type: ignore[type-var]
     "another's member": lambda stream: stream.enum(Gear.FIRST, Colour),
     "too many items": lambda stream: stream.sequence([1] * 4, 3, lambda one: stream.bits(one, 1)),
+    "no list": lambda stream: stream.sequence(None, 3, lambda one: stream.bits(one, 1)),  # type: ignore[arg-type]
     "a wrong item": lambda stream: stream.sequence([2], 3, lambda one: stream.bits(one, 1)),
     "items of no bit": lambda stream: stream.sequence([0], 3, lambda one: stream.bits(one, 0)),
     "a wrong option": lambda stream: stream.optional(2, lambda one: stream.bits(one, 1)),
