@@ -1,8 +1,8 @@
 """From annotations to shapes: the shape of a dataclass, and of the type of each of its fields.
 
 A bound stands beside a type in ``Annotated``. A type without a shape is an error of the program,
-and the error names the field. A message type cannot contain itself, since its messages would have
-no end.
+and the error names the field. A message type cannot contain itself, since its shape would have no
+end.
 """
 
 import inspect
@@ -40,7 +40,8 @@ def record_of(kind: type[Any]) -> Record:
     """Return the shape of a dataclass, from a cache after the first call.
 
     Raises:
-        SettingsError: a field's type has no shape; the message names the field.
+        SettingsError: a field's type has no shape, or the constructor does not take the fields; the
+            message names the field.
     """
     # mypy takes the __hash__ of instances for that of the class; every class has one.
     key: Any = kind
@@ -51,7 +52,7 @@ def shape_of(annotation: Any, bound: Bound | None = None, within: Within = ()) -
     """Return the shape of a type, which may have a bound in ``Annotated``.
 
     Raises:
-        SettingsError: the type has no shape, or the bound does not apply to this type.
+        SettingsError: the type has no shape, or it has several bounds or one that does not apply.
     """
     origin = get_origin(annotation)
     if origin is Annotated:
@@ -103,7 +104,7 @@ def _check_constructor(kind: type, names: Sequence[str]) -> None:
     """Check that a dataclass can be constructed from its fields alone.
 
     Raises:
-        SettingsError: its constructor has other parameters, or lacks one for a field.
+        SettingsError: its constructor needs other arguments, or lacks a parameter for a field.
     """
     parameters = inspect.signature(kind).parameters
     wanted = {name for name, one in parameters.items() if one.default is one.empty}
@@ -130,7 +131,7 @@ def _tuple(arguments: tuple[Any, ...], bound: Bound | None, within: Within) -> S
 def _dict(arguments: tuple[Any, ...], bound: Bound | None, within: Within) -> Shape:
     key, value = (shape_of(one, within=within) for one in arguments)
     if not isinstance(key, _KEYS):
-        raise SettingsError(f"{key.text} cannot be the key of a dict here")
+        raise SettingsError(f"{key.text} cannot be the key of a dict in a message")
     return Table(key, value, bound)
 
 
@@ -144,7 +145,7 @@ def _bound_among(beside: Iterable[Any], outer: Bound | None) -> Bound | None:
 def _other_than_none(annotation: Any) -> Any:
     others = [one for one in get_args(annotation) if one is not NoneType]
     if len(others) != 1 or len(get_args(annotation)) != 2:
-        raise SettingsError(f"messages cannot hold {annotation}: only one type, or None")
+        raise SettingsError(f"messages cannot hold {annotation}; allowed is one type, or None")
     return others[0]
 
 

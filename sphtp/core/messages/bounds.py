@@ -48,7 +48,8 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit of ``maximum`` bytes, of text in UTF-8, or of items of a list, tuple or dict.
+    """A limit of ``maximum``: bytes of a byte string or of text in UTF-8, or items of a list, tuple
+    or dict.
 
     Raises ``SettingsError`` for a negative maximum.
     """
@@ -73,7 +74,8 @@ class Compressed:
     """A float from ``low`` to ``high``, in equal steps of at most ``resolution``.
 
     In a ``BitMessage`` it takes the fewest bits that can number the steps. Raises
-    ``SettingsError`` for an empty range, or a resolution that a double cannot represent.
+    ``SettingsError`` for a range that is empty or has no end, and for a resolution that is too fine
+    for a double or infinite.
     """
 
     low: float

@@ -69,7 +69,8 @@ class Compression:
         """Return the inflated bytes; never inflate more than ``max_size`` bytes and one.
 
         Raises:
-            RemoteError: the bytes are not deflated, or inflate to too many bytes.
+            RemoteError: the bytes are not deflated, end too early or too late, or inflate to too
+                many bytes.
         """
         inflating = zlib.decompressobj(_RAW)
         try:
@@ -109,7 +110,7 @@ class MessageCodec(Protocol):
         """Return the bytes of a message.
 
         Raises ``WireError`` if it cannot be encoded, and ``MessageTooLargeError`` if it has too
-        many values.
+        many values or is nested too deep.
         """
 
     def encode_many(self, values: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
@@ -125,11 +126,13 @@ class MessageCodec(Protocol):
 class PlainMessages:
     """The codec of messages without types: any value that msgpack can encode.
 
-    These are None, booleans, numbers, text, bytes, NumPy arrays, and lists and dicts of them.
+    These are None, booleans, numbers, text, bytes, NumPy arrays, and lists and dicts of them. A
+    tuple arrives as a list. Integers have at most 64 bits.
 
     Args:
         compression: the settings of compression; None for no compression.
-        max_elements: the most values of a message; a list and each of its members count as one.
+        max_elements: the most values of a message; a list and each of its members count as one
+            each, as do a dict and each of its keys and values.
         max_depth: the deepest nesting of lists and dicts; at most 128.
 
     Raises:
@@ -148,7 +151,7 @@ class PlainMessages:
         self.schema_hash = Schema(self.describe()).schema_hash
 
     def describe(self) -> list[str]:
-        """Return lines that must be equal on both sides, on changed limits and on compression."""
+        """Return sorted lines that must be equal on both sides: changed limits and compression."""
         lines = self._packing.describe()
         return [*lines, self.compression.describe()] if self.compression else lines
 
@@ -156,7 +159,7 @@ class PlainMessages:
         """Return the bytes of a message.
 
         Raises:
-            WireError: msgpack cannot encode the value.
+            WireError: msgpack cannot encode the value, or ``compress`` is True without compression.
             MessageTooLargeError: the message has more values, or is nested deeper, than the peer
                 accepts.
         """
@@ -223,7 +226,7 @@ def to_msgpack(packing: Packing, value: Any, prefix: bytes = b"") -> bytes:
 
     Raises:
         WireError: msgpack cannot encode the value.
-        MessageTooLargeError: the value has too many members, or is nested too deep.
+        MessageTooLargeError: the value has too many values in it, or is nested too deep.
     """
     try:
         return packing.pack(value, prefix)

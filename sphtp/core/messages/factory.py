@@ -71,7 +71,7 @@ class BitMessage:
         """Return the bits of the message as bytes, padded with zeros.
 
         Raises:
-            WireError: a value is outside its bounds.
+            WireError: a value has the wrong type, or is outside its bounds.
         """
         stream = WriteStream()
         self.serialize(stream)
@@ -81,7 +81,7 @@ class BitMessage:
         """Return the number of bits that the message takes.
 
         Raises:
-            WireError: a value is outside its bounds.
+            WireError: a value has the wrong type, or is outside its bounds.
         """
         stream = MeasureStream()
         self.serialize(stream)
@@ -138,7 +138,11 @@ class MessageType(Protocol):
         """The description of the type, equal on all machines."""
 
     def write(self, message: Any) -> bytes:
-        """Return header and message; raise ``WireError`` if a value is outside its bounds."""
+        """Return header and message.
+
+        Raises ``WireError`` if a value has the wrong type or is outside its bounds, and
+        ``MessageTooLargeError`` if there are too many values, or if they are nested too deep.
+        """
 
     def measure(self, message: Any) -> int:
         """Return the number of bits of header and message; raises as ``write``."""
@@ -193,7 +197,7 @@ class PackedEntry:
         return 8 * len(self.write(message))
 
     def read(self, data: bytes, start: int) -> Any:
-        """Return the message that follows the header at ``start``; raise ``WireError``."""
+        """Return the message that begins at ``start``; raise ``WireError`` if it is invalid."""
         return self.unpack(from_msgpack(self._packing, data, start))
 
 
@@ -228,12 +232,13 @@ class MessageFactory:
         types: dataclasses, and subclasses of ``BitMessage``, with different names.
         compression: the settings of compression; None for no compression.
         max_elements: the most values of a dataclass in msgpack; a list and each of its members
-            count as one, and the fields of the dataclass are a list, too.
+            count as one each, as do a dict and each of its keys and values. The fields of the
+            dataclass are a list, too.
         max_depth: the deepest nesting of lists and dicts, with the list of fields; at most 128.
 
     Raises:
-        SettingsError: a type cannot be encoded, or a limit is out of range; the error names the
-            type or the limit, and the reason.
+        SettingsError: there is no type, two types have the same name, a type cannot be encoded, or
+            a limit is out of range; the error names the type or the limit, and the reason.
     """
 
     def __init__(
@@ -261,13 +266,14 @@ class MessageFactory:
                 self._in_bits[number] = entry
         self._prefix_size = len(self._header.prefix(0))
         self.schema_hash = Schema(self.describe()).schema_hash
-        """A hash of the lines of ``describe``, 64 bits; equal on all machines and versions."""
+        """A hash of the lines of ``describe``, 64 bits; equal on all machines and Python versions.
+        """
 
     def describe(self) -> list[str]:
         """Return sorted lines that must be equal on both sides.
 
-        These are names, fields, types and bounds, and the limit of compression; ``difference``
-        compares two such lists.
+        These are names, fields, types and bounds, changed limits of values and depth, and the limit
+        of compression; ``difference`` compares two such lists.
         """
         lines = [f"{kind.__name__}: {entry.text}" for kind, entry in self._entries.items()]
         lines += self._packing.describe()
@@ -278,6 +284,8 @@ class MessageFactory:
 
         Raises:
             WireError: the type is not registered, or a field's value does not fit.
+            MessageTooLargeError: the message has more values, or is nested deeper, than the peer
+                accepts.
         """
         return self._entry(message).measure(message)
 
@@ -308,8 +316,8 @@ class MessageFactory:
         """Return the message that these bytes encode.
 
         Raises:
-            RemoteError: the type number is out of bounds, there are too few or too many bytes, or
-                a field's value has the wrong type or does not fit.
+            RemoteError: the type number is out of bounds, there are too few or too many bytes, they
+                cannot be inflated, or a field's value has the wrong type or does not fit.
         """
         data = inflate(self.compression, data, _DEFLATED)
         packed = self._packed.get(data[: self._prefix_size])

@@ -1,8 +1,8 @@
 """Shapes: for each kind of annotation, the msgpack form, the bits and the description of values.
 
 ``annotations`` turns a message's class into shapes once; then the shapes pack, unpack and serialize
-each value. ``pack`` and ``unpack`` check every value, because a peer may have forged the values for
-``unpack``. If the values of one type are their own msgpack form, ``exact`` names that type, and
+each value. ``pack`` and ``unpack`` check every value: a program may pass a wrong one, and a peer
+may have forged one. If the values of one type are their own msgpack form, ``exact`` names it, and
 whole lists and records of it pass unchanged.
 
 The shapes: Integer, Float, Boolean, Text, Bytes, EnumShape (an enumeration), AnyShape (any value
@@ -46,7 +46,7 @@ class Shape(ABC):
     """The form of one kind of value."""
 
     exact: type | None = None
-    """Set where every value of just this type is right, and is its own msgpack form."""
+    """The type whose values are all right, each its own msgpack form; None without such a type."""
 
     accepts: ClassVar[tuple[type, ...]] = ()
     """The types of bounds that apply to this shape."""
@@ -73,7 +73,7 @@ class Shape(ABC):
         Raises ``WireError`` if the value is invalid, and ``SettingsError`` if the shape has no form
         in bits.
         """
-        raise SettingsError(f"{self.text} has no form in bits without a bound")
+        raise SettingsError(f"{self.text} has no form in bits")
 
 
 def only(kind: type[V], value: Any) -> V:

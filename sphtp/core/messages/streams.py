@@ -428,8 +428,9 @@ def describe_bits(kind: type[Serializable]) -> str:
     line describes the branch for a message of zeros; ``optional`` records the value, too.
 
     Raises:
-        SettingsError: the message cannot be created without arguments, cannot be assigned to,
-            has bounds that contradict each other, or holds a message of its own kind.
+        SettingsError: the message cannot be created without arguments, cannot be assigned to, has
+            bounds that contradict each other or a field without a form in bits, or holds a message
+            of its own kind.
     """
     stream = DescribeStream()
     try:
@@ -445,7 +446,7 @@ def describe_bits(kind: type[Serializable]) -> str:
 
 
 class DescribeStream(BitStream):
-    """A stream that records each call, and returns a blank value: 0, or the lowest allowed."""
+    """A stream that records each call, and returns a blank value, such as the lowest allowed."""
 
     __slots__ = ("_notes", "_position", "_within")
 
@@ -458,7 +459,7 @@ class DescribeStream(BitStream):
 
     @property
     def position(self) -> int:
-        """The least number of bits that the recorded calls take."""
+        """The fewest bits of the recorded calls, with one item in each sequence and no None."""
         return self._position
 
     @property
