@@ -7,7 +7,7 @@ objects for programs that do not run on Trio are in `sphtp.blocking` and `sphtp.
 `sphtp.core` and `sphtp.shell` are not public: they may change in any version.
 
 The module that defines a name is loaded when a program first uses the name (PEP 562). So a program
-that opens a channel loads neither the message bus nor the control plane.
+that opens a channel loads neither the message bus nor the machines of clients and servers.
 """
 
 from typing import TYPE_CHECKING

@@ -1,11 +1,11 @@
 """The command ``sphtp``: a list of verbs, each an entry point of the group ``sphtp.commands``.
 
-A verb's code is imported when the verb is called, and not before. So the library depends on no
-application, any package can add a verb, and a verb that cannot be imported does not break the
-others.
+A verb's code is imported when the verb is called, or when the help lists the verbs. So the library
+depends on no application, any package can add a verb, and a verb that cannot be imported does not
+break the others.
 
-Extras install the packages that only the commands need. If such a package is missing, the error of
-the command names the extra. The error of a verb that no wheel contains shows how to get a checkout.
+Extras install the packages that the library can do without. If a command misses such a package, its
+error names the extra. The error of a verb that no wheel contains shows how to get a checkout.
 """
 
 import sys
@@ -60,7 +60,7 @@ class Verbs(click.Group):
         return sorted({*super().list_commands(ctx), *_found()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a verb and return its command.
+        """Import a verb and return its command; None for an unknown verb.
 
         If the import fails, return a command that reports the cause when it is called.
         """
@@ -82,7 +82,10 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the verb and its arguments. The error for an unknown one suggests similar ones."""
+        """Return the name of the verb, its command, and its arguments.
+
+        Raises ``NoSuchCommand``, which suggests similar verbs, for an unknown verb.
+        """
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
@@ -99,7 +102,8 @@ class Verbs(click.Group):
 def main() -> None:
     """Peer-to-peer messaging for distributed simulations.
 
-    Every verb has its own --help. Exit code 2 means wrong arguments.
+    Every verb has its own --help. Exit code 2 means wrong arguments, or a package that is not
+    installed.
     """
 
 

@@ -1,8 +1,8 @@
 """Names that a public module loads when they are first used (PEP 562).
 
-A public module lists its names as imports under ``if TYPE_CHECKING:``, one on each line. Type
+Such a module lists its names as imports under ``if TYPE_CHECKING:``, one on each line. Type
 checkers and editors read these imports. At run time they are not executed: ``lazy_names`` reads the
-lines from the source instead. So each name is written once.
+lines from the source instead. So there is one list of the names.
 """
 
 import sys
@@ -43,7 +43,8 @@ def _read(name: str) -> dict[str, str]:
     spec = sys.modules[name].__spec__
     assert spec is not None
     assert spec.origin is not None
-    # The loader also finds the file in a zip archive. ``get_source`` would take longer: it decodes.
+    # The loader also finds the file in a zip archive. ``get_source`` would take longer: it imports
+    # ``tokenize`` to find out the encoding.
     text: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
     lines = [line for line in text.decode().splitlines() if line.startswith(_BEGINNING)]
     return {line.split()[3]: line.split()[1] for line in lines if " as " in line}

@@ -1,8 +1,8 @@
 """The objects of `sphtp` for asyncio: for programs, for servers, and for notebooks.
 
-``async with open_client(...) as client:`` opens a client as on Trio, and the methods of the client
-are coroutines of asyncio. A thread runs Trio as long as any object is open. The functions and
-classes here have the documentation and the errors of those in `sphtp`. The errors of closed and
+``async with open_client(...) as client:`` opens a client as on Trio, and the async methods of the
+client are coroutines of asyncio. A thread runs Trio as long as any object is open. The functions
+and classes here have the documentation and the errors of those in `sphtp`. The errors of closed and
 broken channels are Trio's, such as ``trio.ClosedResourceError``. ``asyncio.timeout`` bounds a call,
 and a cancelled call loses no message. Several event loops may use the same object.
 """

@@ -1,7 +1,8 @@
 """The errors of this library, in a tree that separates local errors from those of the other side.
 
-The code raises ``LocalError``. A function that takes bytes from the network converts it to
-``RemoteError`` (see ``untrusted``). So a caller can distinguish its own mistake from a peer's.
+Code that checks a value raises ``LocalError``. A function that takes bytes from the network
+converts it to ``RemoteError`` (see ``untrusted``). So a caller can distinguish its own mistake from
+a peer's.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,7 @@ class RemoteError(SphtpError):
 
 
 class WireError(LocalError):
-    """A value does not fit its field, or a buffer ends before its last field."""
+    """A value that no message can carry, or bytes that are not a valid message."""
 
 
 class StateError(LocalError):
@@ -54,11 +55,17 @@ class StateError(LocalError):
 
 
 class SettingsError(LocalError):
-    """A setting that is wrong by itself or contradicts another one; the message names it."""
+    """A setting that is wrong by itself or contradicts another one, or an unfit type of message.
+
+    The text names the setting, the type or the value.
+    """
 
 
 class MessageTooLargeError(LocalError):
-    """A message over the limits of its channel; the message names size and limit."""
+    """A message over a limit: of its bytes, of the number of its values, or of their nesting.
+
+    The text of the error names the limit.
+    """
 
 
 class BusError(LocalError):
@@ -92,9 +99,9 @@ class RefusedError(SphtpError):
 
 
 class UnreachableError(SphtpError):
-    """A peer or a server that cannot be reached: silent, unknown, or without a usable address.
+    """A peer, a server or a source that cannot be reached, with the cause.
 
-    The message names it, and the cause.
+    It is silent, unknown, ambiguous, without a usable address, or its answer is malformed.
     """
 
 
@@ -146,7 +153,7 @@ class ExcludedError(GroupError):
 
 
 def untrusted(decode: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function that takes bytes from the network: it raises only ``RemoteError``.
+    """Mark a function that takes bytes from the network: ``LocalError`` becomes ``RemoteError``.
 
     By convention such a function's name ends in ``_untrusted``.
     """

@@ -1,4 +1,4 @@
-"""Events that ``events()`` of clients and servers yields, their listener, and states and views."""
+"""Events of clients, servers and channels, the listener to events, and states and views."""
 
 from sphtp.core.channel.lifecycle import Closed as Closed
 from sphtp.core.channel.lifecycle import CloseReason as CloseReason

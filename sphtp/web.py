@@ -1,4 +1,4 @@
-"""A web server beside servers, clients and nodes: metrics for Prometheus, liveness and readiness.
+"""A web server beside servers, clients and nodes: metrics, liveness, readiness, and a page.
 
 It needs the extra: ``pip install 'sphtp[metrics]'``.
 """
