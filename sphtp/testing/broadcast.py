@@ -52,7 +52,8 @@ class Broadcast(Simulation):
     receivers share losses and repairs, as behind one link to a multicast group, and have the
     settings for groups. Nothing is sealed. ``line`` has the faults of TCP connections to the
     history of a source. Joining and leaving have an effect at once. The end of a source reaches its
-    receivers without loss, after the delay of ``line``.
+    receivers without loss, after the delay of ``line``. Raises ``SettingsError`` unless there are 0
+    to 65,000 receivers and 1 to 64 topics.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class Broadcast(Simulation):
         """Close a source, by default the first one.
 
         When the source has sent all its data, its receivers get a notice of its end. The source
-        repairs losses until it has lingered.
+        repairs losses until no receiver needs a repair, for its linger at most.
         """
         publisher = publisher or self.publisher
         publisher.source.close(self.now)

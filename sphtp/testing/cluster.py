@@ -72,7 +72,8 @@ class Participant(Generic[Machine]):
     name: str
     machine: Machine
     trust: Vouching
-    """The marks of its messages, of a server only of those to clients, and the checks of others."""
+    """The object that marks its messages, a server's only to clients, and checks those of others.
+    """
     events: list[Any] = field(default_factory=list)
     """All events of the machine, in order."""
     sent: list[Any] = field(default_factory=list)
@@ -93,7 +94,7 @@ class Participant(Generic[Machine]):
     clock_start: float = 0.0
     """The reading of the process's own clock at the time 0."""
     clock_rate: float = 1.0
-    """The rate of the process's own clock."""
+    """The seconds of the process's own clock in a second of the simulation."""
 
     def local(self, now: float) -> float:
         """Return the reading of the process's own clock at a time of the simulation."""
@@ -125,7 +126,7 @@ class SimulatedServer(Participant[ServerMachine]):
     address: ServerAddress = field(kw_only=True)
     admit: Admit | None = field(default=None, kw_only=True)
     among_servers: Vouching = field(kw_only=True)
-    """The marks of its messages to servers."""
+    """The object that marks its messages to servers."""
 
     @property
     def clients(self) -> Mapping[int, Peer]:
@@ -203,9 +204,9 @@ class SimulatedCluster:
         clock: tuple[float, float] = (0.0, 1.0),
         **options: Any,
     ) -> SimulatedServer:
-        """Start a server at ``server_address(number)``; it joins the servers with other numbers.
+        """Start a server at ``server_address(number)``; it joins the servers with numbers ``join``.
 
-        The first server of a cluster gets ``new_cluster=True``; without it, it acknowledges ids
+        Pass ``new_cluster=True`` for the first server of a cluster; without it, it acknowledges ids
         only after twice the expiry. ``admit`` is called for each new client. With an authority the
         server has a key unless ``signs`` is false. ``clock`` is the start and the rate of its own
         clock. Other ``options`` are those of ``ServerMachine``.
@@ -282,11 +283,17 @@ class SimulatedCluster:
         node.sleeps_until = self.now + seconds
 
     def cut(self, one: Participant[Any], other: Participant[Any]) -> None:
-        """Drop all messages between two processes, in both directions; the connection stays."""
+        """Drop all messages that two processes send each other from now on.
+
+        A connection between them stays, but no new one is made.
+        """
         self._cuts |= {(one.name, other.name), (other.name, one.name)}
 
     def cut_way(self, sender: Participant[Any], receiver: Participant[Any]) -> None:
-        """Drop all messages from a sender to a receiver; the connection stays."""
+        """Drop all messages that ``sender`` sends to ``receiver`` from now on.
+
+        A connection between them stays, but the sender makes no new one.
+        """
         self._cuts.add((sender.name, receiver.name))
 
     def heal(self) -> None:

@@ -38,7 +38,7 @@ class Faults:
         duplicate: the share of datagrams that travel twice; all other faults apply to each copy
             separately.
         loss: the share of datagrams that are lost, each independently of the others.
-        burst: the share of datagrams that begin a burst, in which all datagrams are lost.
+        burst: the share of datagrams outside of bursts that begin one; in a burst, all are lost.
         burst_length: datagrams lost in a burst, on average; lengths are geometric
             (Gilbert's model).
         corrupt: the share of datagrams in which one bit is flipped.
@@ -383,7 +383,7 @@ class SimulatedNetwork:
         return self._flight.next_time()
 
     def take_due(self, now: float) -> list[DeliveredDatagram]:
-        """Return the datagrams that have arrived by now, in order of arrival."""
+        """Remove and return the datagrams that have arrived by now, in order of arrival."""
         return self._flight.take_due(now)
 
     def _link(self, source: Address, destination: Address) -> Link:
@@ -414,7 +414,7 @@ class Flight(Generic[T]):
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now: float) -> list[T]:
-        """Return the items that have arrived by now, in order of arrival."""
+        """Remove and return the items that have arrived by now, in order of arrival."""
         due = []
         while self._heap and self._heap[0][0] <= now:
             due.append(heappop(self._heap)[2])
@@ -485,7 +485,7 @@ class VirtualClock:
 
 
 STANDSTILL: Final = 10_000
-"""The number of steps at one time from which a simulation counts as stuck."""
+"""The most steps at one time; with more, a simulation counts as stuck."""
 
 
 class NeverIdleError(AssertionError):
@@ -498,7 +498,8 @@ class NeverIdleError(AssertionError):
 class Simulation(ABC):
     """The base of simulations: a network, a clock, and the parties that use them.
 
-    Time is in seconds and starts at zero.
+    Time is in seconds and starts at zero. Methods that advance it raise ``NeverIdleError`` if it
+    stands still.
     """
 
     def __init__(self, seed: int, faults: Faults | None = None) -> None:

@@ -18,10 +18,10 @@ from sphtp.core.timers import earliest
 from sphtp.errors import SettingsError
 from sphtp.testing.network import Address, Faults, Simulation, rows
 
-# The number of messages read from a connection at once.
+# The most messages read from a connection at once.
 BATCH = 256
 
-# The most bytes that a node sends in one poll.
+# The most bytes that an endpoint sends in one poll.
 TURN = 4 * 1024 * 1024
 
 
@@ -68,7 +68,11 @@ class Stage(Simulation):
         return dialled, answered[0]
 
     def send(self, connection: Connection, payload: bytes) -> None:
-        """Send a message. Raises ``StateError`` if there is no room for it."""
+        """Send a message.
+
+        Raises ``StateError`` if there is no room for it or the channel is not open, and
+        ``MessageTooLargeError``.
+        """
         connection.port.send_many([payload])
         self.touch(connection)
 
@@ -149,9 +153,9 @@ class Pair(Stage):
 
     ``settings`` are for both sides unless ``right_settings`` are given. ``instrument`` observes the
     left side, ``right_instrument`` the right side; an error of an instrument is raised by the call
-    that caused the event. With ``security`` both sides are sealed, unless ``right_security`` is
-    given for the right side. Each side draws an identity unless its security has one. Time is in
-    seconds and starts at zero.
+    that caused the event. ``security`` seals both sides; ``right_security`` replaces it at the
+    right side. Each sealed side draws an identity unless its security has one. Time is in seconds
+    and starts at zero.
     """
 
     def __init__(
@@ -197,7 +201,8 @@ class Crowd(Stage):
 
     Each step polls every endpoint, so that a crowd of thousands is slow. For a bottleneck that
     several paths share, use ``network.share_link``. With ``security`` all endpoints are sealed, and
-    each draws an identity unless ``security`` has one.
+    each draws an identity unless ``security`` has one. Raises ``SettingsError`` unless there are 1
+    to 65,000 endpoints.
     """
 
     def __init__(

@@ -295,7 +295,7 @@ class Subscriber:
     """A receiver on the simulated network, in the clear.
 
     ``items`` are the items that it has read. While ``is_reading`` is false, it reads none, and
-    items wait. ``foreign`` counts datagrams of another session.
+    items wait. ``foreign`` counts datagrams that are malformed, or of another session.
     """
 
     def __init__(
@@ -347,7 +347,7 @@ class Subscriber:
 
     @property
     def is_over(self) -> bool:
-        """True if the stream has ended, and the subscriber has read all its items."""
+        """True if the stream has ended. Items may still wait if ``is_reading`` is false."""
         return self.subscription.state is DeliveryState.ENDED
 
     def admit(self, datagrams: Sequence[bytes]) -> list[bytes]:
@@ -378,7 +378,7 @@ class Subscriber:
         return self.items[-1] if self.items and isinstance(self.items[-1], StreamEnd) else None
 
     def handle_closing(self, now: float, window: Window, tails: Mapping[int, int]) -> None:
-        """Handle the end of the source; ``tails`` are the last numbers of its topics."""
+        """Handle the end of the source; ``tails`` are the next numbers of its topics."""
         self.subscription.handle_closing(now, window, tails[self.terms.topic])
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
