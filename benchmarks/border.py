@@ -1,13 +1,13 @@
-"""Counts the modules of ``tests`` that know how the core is made, and not only what it does.
+"""Count the modules of ``tests`` that depend on internals of the core.
 
-A test may import what users have, and of ``sphtp.core`` what stands at its border: the vocabulary
+A test may import the public names, and the modules at the border of ``sphtp.core``: the vocabulary
 of settings, events and statistics; tables; codecs; data structures; ``Endpoint`` and the other
-machines. ``BORDER`` says which module is which, and why. The rest is internals: who imports one of
-those has to change with it. What has another name in ``sphtp``, ``sphtp.events`` or
-``sphtp.testing`` is better imported from there.
+machines. ``BORDER`` lists them by kind. The other modules are internals: a test that imports one
+has to change with it. A name that is also in ``sphtp``, ``sphtp.events`` or ``sphtp.testing`` is
+better imported from there.
 
-Beside that, it names what touches a name with an underscore without an attribute that ruff would
-see: imports, and names in strings.
+The script also lists uses of names with an underscore that ruff does not see: imports, and names in
+strings.
 """
 
 import re
@@ -26,33 +26,33 @@ MOST: Final = 60
 """Modules of tests that may know internals."""
 
 VOCABULARY: Final[Mapping[str, str]] = {
-    "channel.settings": "what a user sets: ChannelSettings, Delivery, Lane",
-    "channel.security": "what a user sets: Security, PeerPin, HandshakeLimits, authenticators",
+    "channel.settings": "settings of users: ChannelSettings, Delivery, Lane",
+    "channel.security": "settings of users: Security, PeerPin, HandshakeLimits, authenticators",
     "channel.statistics": "the figures that users read",
-    "channel.receipts": "Ticket and Outcome: what became of a message",
-    "channel.instrument": "the interface of instruments, and what they are told",
+    "channel.receipts": "Ticket and Outcome: the outcome of a message",
+    "channel.instrument": "the interface of instruments, and their events",
     "control.counters": "the figures that users read",
     "control.outputs": "events of clients and servers, and commands of their machines to the bus",
-    "control.settings": "what a user sets: ControlTimers, ClientLimits, ServerLimits",
+    "control.settings": "settings of users: ControlTimers, ClientLimits, ServerLimits",
     "control.vocabulary": "Reason, Command and other words of the wire",
-    "stream.events": "what sources and streams tell: Loss, StreamEnd",
-    "stream.settings": "what a user sets: StreamSettings",
+    "stream.events": "outputs of sources and streams: Loss, StreamEnd",
+    "stream.settings": "settings of users: StreamSettings",
     "stream.statistics": "the figures that users read",
-    "entropy": "the protocol of what draws at random, which a driver hands in",
-    "schema": "what two programs compare when they connect",
-    "secure.identity": "Identity: what a user has",
-    "secure.signing": "ClusterKey, ServerKey: what a user has",
+    "entropy": "the protocols of random generators, which a driver passes",
+    "schema": "the schemas that two programs compare when they connect",
+    "secure.identity": "Identity, an object of users",
+    "secure.signing": "ClusterKey and ServerKey, objects of users",
 }
 
 TABLES: Final[Mapping[str, str]] = {
     "channel.lifecycle": "the table of a connection, its states and events",
-    "channel.initiator": "INITIATOR, the table of who opens a handshake",
+    "channel.initiator": "INITIATOR, the table of the side that opens a handshake",
     "channel.path_mtu": "PATH_MTU, the table of RFC 8899, and the search that runs it",
     "channel.congestion.hystart": "the table of HyStart++ (RFC 9406)",
     "channel.congestion.tolerant": "the table of the loss-tolerant controller",
     "control.client_table": "CLIENT",
     "control.server_table": "SERVER",
-    "fsm": "what tables are made of",
+    "fsm": "the parts of tables",
 }
 
 CODECS: Final[Mapping[str, str]] = {
@@ -96,7 +96,7 @@ STRUCTURES: Final[Mapping[str, str]] = {
     "printable": "text for terminals",
     "secure": "nothing by itself",
     "serial": "serial arithmetic (RFC 1982), and buffers by sequence",
-    "stream.loss_map": "what is missing, by number",
+    "stream.loss_map": "missing datagrams by number",
     "stream.ranges": "sets of numbers as ranges",
     "stream.retention": "history by number",
     "stream.transmission_window": "datagrams by number",
@@ -138,7 +138,7 @@ def kind_of(module: str) -> str:
 
 @cache
 def is_module(name: str) -> bool:
-    """Return whether ``sphtp.core`` has a module or a folder of this name."""
+    """Return True if ``sphtp.core`` has a module or a folder of this name."""
     path = CORE.joinpath(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").is_file()
 
@@ -153,7 +153,7 @@ OPEN: Final = {"_fields", "_replace", "_asdict", "_make"}
 
 
 def imported(text: str) -> Iterator[tuple[str, str]]:
-    """Modules that a module imports from, and the name that it takes; empty for the whole."""
+    """Yield the modules that a text imports from, each with a name, empty for the whole module."""
     yield from ((name, "") for name in PLAIN.findall(text))
     for module, names in IMPORT.findall(text):
         yield from (
@@ -162,7 +162,7 @@ def imported(text: str) -> Iterator[tuple[str, str]]:
 
 
 def core_modules(text: str) -> set[str]:
-    """The modules of ``sphtp.core`` that a module imports or imports from, without that."""
+    """Return the modules of ``sphtp.core`` in the imports of a text, without that prefix."""
     found = set[str]()
     for module, name in imported(text):
         inner = module.removeprefix("sphtp.core").removeprefix(".")
@@ -173,7 +173,7 @@ def core_modules(text: str) -> set[str]:
 
 
 def private_names(text: str) -> list[str]:
-    """Names with an underscore that are imported, or named to ``getattr`` and such."""
+    """Return the names with an underscore that a text imports, or uses in ``getattr`` and such."""
     names = [*(name for _, name in imported(text)), *NAMED.findall(text)]
     last = {name: name.rpartition(".")[2] for name in names}
     return [
@@ -184,12 +184,12 @@ def private_names(text: str) -> list[str]:
 
 
 def texts(folder: Path = TESTS) -> dict[str, str]:
-    """The modules of a folder by their path."""
+    """Return the texts of the modules of a folder, by their path."""
     return {str(path.relative_to(ROOT)): path.read_text() for path in sorted(folder.rglob("*.py"))}
 
 
 def users_of_internals(modules: Mapping[str, str]) -> dict[str, list[str]]:
-    """The modules that import internals of the core, and which."""
+    """Return the modules that import internals of the core, each with these internals."""
     found = {
         path: sorted(it for it in core_modules(text) if kind_of(it) == "internals")
         for path, text in modules.items()
@@ -198,13 +198,13 @@ def users_of_internals(modules: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def touches(modules: Mapping[str, str]) -> dict[str, list[str]]:
-    """The modules that name what is private, and what."""
+    """Return the modules that use private names, each with these names."""
     found = {path: private_names(text) for path, text in modules.items()}
     return {path: names for path, names in found.items() if names}
 
 
 def main() -> int:
-    """Print who knows what; the status is that of a check."""
+    """Print the uses of internals and private names; return 1 if there are too many, else 0."""
     modules = texts()
     users, private = users_of_internals(modules), touches(modules)
     importers = defaultdict[str, set[str]](set)

@@ -1,4 +1,4 @@
-"""Measures by how much the cluster's time is wrong between processes of one machine.
+"""Measure the error of the cluster's time between processes of one machine.
 
 All processes of a machine read one monotonic clock, so that the truth is known: the offset of the
 cluster's time to that clock. A server defines it, and for it the offset is constant; a client
@@ -22,13 +22,13 @@ import trio
 import sphtp
 
 TRIES: Final = 20
-"""The readings in a row of which one counts."""
+"""The number of readings in a row, of which one counts."""
 
 MICROSECONDS: Final = 1e6
 
 
 def _offset(clock: Any) -> tuple[float, float, float]:
-    """Return the offset of cluster time, by how much the reading may be off, and the bound."""
+    """Return the offset of the cluster's time, the doubt of this reading, and the clock's bound."""
     best = (0.0, float("inf"), 0.0)
     for _ in range(TRIES):
         early, (time, error), late = monotonic(), clock.read(), monotonic()
@@ -38,7 +38,7 @@ def _offset(clock: Any) -> tuple[float, float, float]:
 
 
 async def _serve() -> None:
-    """Be the server: print its address, and its offset at each line of input."""
+    """Run the server: print its address, and its offset at each line of input."""
     config = sphtp.Config()
     async with sphtp.open_server("tcp://127.0.0.1:0", new_cluster=True, config=config) as server:
         await server.clock.wait_synchronized()
@@ -48,7 +48,7 @@ async def _serve() -> None:
 
 
 async def _follow(address: str, seconds: float, pause: float) -> None:
-    """Be a client: print its offsets."""
+    """Run a client: print its offsets."""
     async with sphtp.open_client(address) as client:
         await client.clock.wait_synchronized()
         offsets = list[tuple[float, float, float]]()

@@ -1,8 +1,8 @@
-"""Measures the core as plain Python and compiled, in turns: processor time for each message.
+"""Measure the core as plain Python and compiled, in turns: processor time for each message.
 
 Needs `make compiled`. Both sides of a channel are in one process, so that a figure is the time of
-sender, receiver and Trio together, and what else runs on the machine hardly matters. Of the core
-alone there are no sockets and no Trio: what one endpoint has to send is handed to the other.
+sender, receiver and Trio together, and other programs on the machine hardly matter. The core alone
+runs without sockets and Trio: each endpoint gets the datagrams that the other one sends.
 """
 
 import json
@@ -95,7 +95,7 @@ async def _larges(left: sphtp.Channel, right: sphtp.Channel) -> int:
 
 
 async def _measured(use: Use, settings: ChannelSettings, *, is_sealed: bool) -> float:
-    """Microseconds of processor time for each message, after as many that do not count."""
+    """Return the microseconds of processor time for each message, after as many uncounted ones."""
     security = sphtp.security.Security() if is_sealed else None
     with trio.fail_after(DEADLINE):
         async with (
@@ -114,7 +114,7 @@ async def _measured(use: Use, settings: ChannelSettings, *, is_sealed: bool) -> 
 
 
 class Line:
-    """Two endpoints in the clear that are handed what the other one sends."""
+    """Two endpoints in the clear, each of which gets the datagrams that the other one sends."""
 
     def __init__(self, settings: ChannelSettings) -> None:
         self.now = 0.0
@@ -133,7 +133,7 @@ class Line:
         self.settle()
 
     def settle(self) -> None:
-        """Hand over what there is, until there is nothing."""
+        """Pass datagrams on until none is left."""
         is_moving = True
         while is_moving:
             is_moving = False
@@ -155,7 +155,7 @@ class Line:
         self.touch(destination)
 
     def touch(self, end: Connection) -> None:
-        """Let the endpoint see what the application did."""
+        """Mark a connection ready to be polled, after a command to it."""
         (self._left if end is self.left else self._right).touch(end)
 
 

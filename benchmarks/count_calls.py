@@ -1,7 +1,7 @@
-"""Counts the Python calls that a lone message costs each side, with its acks and its timers.
+"""Count the Python calls that a lone message costs each side, with its acks and its timers.
 
-One process sends messages of 64 bytes, a pause before each, and another one reads them with ``async
-for``. Each counts its calls by cProfile; functions of the interpreter and of Trio are left out, as
+One process sends messages of 64 bytes, with a pause after each, and another one receives them one
+by one. Each counts its calls by cProfile; functions of the interpreter and of Trio are left out, as
 are the calls of this script. The figure is the calls of the measured time by the messages in it.
 With ``--packets``, the channel uses no shared memory, as between two machines.
 """
@@ -40,7 +40,7 @@ def _profiled(profile: cProfile.Profile) -> Iterator[None]:
 
 
 def _calls(profile: cProfile.Profile, messages: int) -> float:
-    """Calls of functions in the library, by message."""
+    """Return the calls of functions in the library per message."""
     statistics = pstats.Stats(profile).stats  # type: ignore[attr-defined]
     called = sum(calls for (file, *_), (_, calls, *_) in statistics.items() if LIBRARY in file)
     return round(called / messages, 1)

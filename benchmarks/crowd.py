@@ -1,4 +1,4 @@
-"""Measures large clusters in virtual time: the real machines, on the simulated bus of the test kit.
+"""Measure large clusters in virtual time: the real machines, on the simulated bus of the test kit.
 
 All clients start at one moment, each in a group of ten whose members it watches. The first figure
 is the virtual time until the last one is established. The others are the messages of a client up to
@@ -27,7 +27,7 @@ from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.testing.cluster import SimulatedClient, SimulatedCluster, SimulatedServer
 
 STEP: Final = 0.25
-"""Seconds of virtual time between two looks at the cluster."""
+"""Seconds of virtual time between two checks of the cluster."""
 
 GROUP: Final = 10
 """The members of a group."""
@@ -56,7 +56,10 @@ class Crowd:
         self.clients = [self._client(number) for number in range(clients)]
 
     def wait(self, condition: Callable[[], bool], seconds: float) -> float:
-        """Let time pass until a condition holds; return the seconds that took."""
+        """Let time pass until a condition holds; return the seconds that it took.
+
+        Raises ``ClickException`` if it takes more than ``seconds``.
+        """
         began = self.bus.now
         while not condition():
             if self.bus.now - began > seconds:
@@ -66,7 +69,7 @@ class Crowd:
         return self.bus.now - began
 
     def rest(self, seconds: float) -> tuple[float, float]:
-        """Let time pass; return the messages that a client sent and received."""
+        """Let time pass; return the messages that a client sent and received on average."""
         sent, received = self.sent, self.received
         for _ in range(round(seconds / STEP)):
             self.bus.run(STEP)
@@ -129,7 +132,7 @@ class Crowd:
         return client
 
     def _count(self) -> None:
-        """Count the messages, and drop what the bus keeps of them for tests."""
+        """Count the messages, and drop the records of them that the bus keeps for tests."""
         for node in self.bus.nodes:
             if isinstance(node, SimulatedClient):
                 self.sent += len(node.sent)
@@ -139,7 +142,7 @@ class Crowd:
 
 
 def measure(clients: int, servers: int, scenario: str, seed: int) -> Report:
-    """Run one scenario."""
+    """Run one scenario, and return its figures."""
     began = process_time()
     crowd = Crowd(clients, servers, seed)
     established = crowd.wait(crowd.is_established, 120)

@@ -1,9 +1,8 @@
 """The delay of small messages by a large transfer on another lane, on real sockets.
 
-The simulated figures are in docs/reference/latency.md. Here both processes have their own work to
-do besides, and with no line to wait for, that work is what small messages wait for; what came of it
-is in docs/explanation/performance.md. It needs two cores for itself: a process that is not running
-answers nobody.
+The simulated figures are in docs/reference/latency.md. Here there is no slow line, and small
+messages wait for the work of both processes instead; docs/explanation/performance.md has the
+results. It needs two cores for itself, because a process answers nothing while it is not running.
 """
 
 import json
@@ -54,7 +53,7 @@ def main(rounds: int, part: int, max_window: int, congestion: str, *, echo: bool
 
 
 async def answer(settings: sphtp.config.ChannelSettings) -> None:
-    """Send small messages back, and say when a transfer is complete."""
+    """Send small messages back, and send a message when a transfer is complete."""
     async with sphtp.open_node(HOST, config=sphtp.Config(channel=settings)) as node:
         print(json.dumps({"port": node.address[1]}), flush=True)
         channel = await node.accept()
@@ -71,7 +70,7 @@ async def answer(settings: sphtp.config.ChannelSettings) -> None:
 
 
 async def ask(port: int, settings: sphtp.config.ChannelSettings, rounds: int, part: int) -> None:
-    """Measure."""
+    """Time round trips alone and beside transfers, and print the figures."""
     async with sphtp.open_channel(HOST, port, config=sphtp.Config(channel=settings)) as channel:
         clock = Clock(channel)
         async with trio.open_nursery() as nursery:
@@ -93,7 +92,7 @@ async def ask(port: int, settings: sphtp.config.ChannelSettings, rounds: int, pa
 
 
 class Clock:
-    """Sends small messages at fixed times, whatever became of those before, and times answers."""
+    """A sender of small messages at fixed times, even without answers, which times the answers."""
 
     def __init__(self, channel: sphtp.Channel) -> None:
         self.times: list[float] = []
@@ -102,7 +101,7 @@ class Clock:
         self._all = trio.Event()
 
     async def tick(self) -> None:
-        """Send."""
+        """Send a message at each interval."""
         due, number = trio.current_time(), 0
         while True:
             self._sent[number] = perf_counter()
@@ -111,7 +110,7 @@ class Clock:
             await trio.sleep_until(due)
 
     async def listen(self) -> None:
-        """Take answers."""
+        """Receive answers, and record their times."""
         with suppress(trio.ClosedResourceError):
             async for message in self._channel:
                 if message == ALL:
@@ -121,7 +120,7 @@ class Clock:
                 self.times.append(perf_counter() - self._sent.pop(number))
 
     async def transfer(self, part: int) -> float:
-        """Send a large transfer, and return how many seconds it took."""
+        """Send a large transfer, and return the seconds that it took."""
         self._all, began, left = trio.Event(), perf_counter(), TRANSFER
         while left > 0:
             await self._channel.send(bytes(min(part, left)), lane=BULK)
@@ -131,7 +130,7 @@ class Clock:
 
 
 def show(alone: list[float], beside: list[float], took: float) -> None:
-    """Print what was found."""
+    """Print the figures."""
     for name, times in ("alone", sorted(alone)), ("beside a transfer", sorted(beside)):
         p50, p99 = (percentile(times, share) * 1e6 for share in (0.5, 0.99))
         print(f"{name}: round trip p50 {p50:,.0f} us, p99 {p99:,.0f} us")

@@ -1,10 +1,10 @@
-"""Measures how well an engineer finds his way in ``sphtp``.
+"""Measure the legibility of ``sphtp``.
 
-Of the whole library: how many files there are, whether folders import each other in a circle, and
-which callables the core stores. Of library, daemon and client programs: which class names mean two
-things or are two names for one. Of each plane also how many imports and layers its import graph
-has; of channel and streams for each term of the field the file that bears it first, which should be
-where the thing is.
+For the whole library, these are the number of files, circles of imports among folders, and the
+callables that the core stores; for library, daemon and client programs, class names with two
+meanings, and two names with one meaning; for each plane also the imports and the layers of its
+import graph. For channel and streams, it is also the file in which a reader finds each term of the
+field first, which should be the file with the thing itself.
 """
 
 import ast
@@ -29,7 +29,7 @@ SERVER: Final = PACKAGE.parent / "server" / "sphtp_server"
 CLIENT: Final = PACKAGE.parent / "client" / "sphtp_client"
 
 TERMS: Final[Mapping[str, str]] = {
-    # What RFC 9000, RFC 9002 and RFC 6479 call it, and the file where the thing itself is.
+    # The terms of RFC 9000, RFC 9002 and RFC 6479, each with the file that has the thing itself.
     "retransmit": "send_lane",
     "loss detection": "loss_detection",
     "sent packet": "sent_packets",
@@ -55,7 +55,7 @@ TERMS: Final[Mapping[str, str]] = {
 }
 
 STREAM_TERMS: Final[Mapping[str, str]] = {
-    # What Ultra Messaging calls it.
+    # The terms of Ultra Messaging.
     "source": "source",
     "receiver": "receiver",
     "transmission window": "transmission_window",
@@ -82,7 +82,7 @@ STREAM_TERMS: Final[Mapping[str, str]] = {
 
 
 class Found(NamedTuple):
-    """The file that bears a term first: by its own name, by names in it, by words."""
+    """The file in which a reader finds a term first, and the counts that decide this."""
 
     file: str
     in_file_name: bool
@@ -93,12 +93,12 @@ class Found(NamedTuple):
 
 @cache
 def parse(path: Path) -> ast.Module:
-    """The syntax tree of a file, made once."""
+    """Return the syntax tree of a file, from a cache after the first call."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def modules(folder: Path) -> dict[str, Path]:
-    """The modules of a folder, by their dotted names."""
+    """Return the modules of a folder, by their dotted names."""
     return {
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
         for path in sorted(folder.rglob("*.py"))
@@ -107,7 +107,7 @@ def modules(folder: Path) -> dict[str, Path]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The modules that a file imports when it runs, by their dotted names."""
+    """Yield the dotted names of modules and names that a file imports at its top level."""
     for node in parse(path).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
@@ -115,13 +115,13 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def import_graph(folder: Path) -> dict[str, set[str]]:
-    """The imports among the modules of a folder."""
+    """Return the imports among the modules of a folder."""
     known = modules(folder)
     return {name: {it for it in imports(path) if it in known} for name, path in known.items()}
 
 
 def layers(graph: Mapping[str, set[str]]) -> int:
-    """The longest chain of imports. Raises ``CycleError`` when there is a circle."""
+    """Return the length of the longest chain of imports. Raises ``CycleError`` for a circle."""
     depth: dict[str, int] = {}
     for name in TopologicalSorter(graph).static_order():
         depth[name] = 1 + max((depth[it] for it in graph[name]), default=0)
@@ -129,9 +129,9 @@ def layers(graph: Mapping[str, set[str]]) -> int:
 
 
 def folder_cycles(graph: Mapping[str, set[str]]) -> list[str]:
-    """Folders that import each other in a circle.
+    """Return folders that import each other in a circle; an empty list if there are none.
 
-    The root of the package is no folder in this sense: public modules above everything lie there,
+    The root of the package is no folder in this sense: it has the public modules above everything,
     and ``errors`` below everything. Each of them counts for itself.
     """
     folders: dict[str, set[str]] = defaultdict(set)
@@ -153,9 +153,9 @@ def _folder(module: str) -> str:
 def stored_callables(folder: Path) -> list[str]:
     """Return the attributes that hold a callable, as ``file: Class.attribute``.
 
-    These are the attributes of objects and the fields of classes, by their annotation, and what an
-    object keeps of a parameter that is one. A table of plain functions at module level calls nobody
-    back, and does not count.
+    These are attributes of objects and fields of classes with such an annotation, and attributes
+    that get such a parameter of a method. A table of functions at module level does not count,
+    because it makes no call back to an owner.
     """
     found = []
     for path in modules(folder).values():
@@ -186,10 +186,10 @@ def _callables_of(kind: ast.ClassDef) -> Iterator[str]:
 
 
 def class_homes(*folders: Path) -> dict[str, list[str]]:
-    """The files that define each class name of some folders.
+    """Return the files that define each class name of some folders.
 
-    A leading underscore changes no meaning: where ``_Entry`` stands beside an ``Entry`` of another
-    file, a reader has to ask which is meant.
+    A leading underscore is left out: ``_Entry`` of one file and ``Entry`` of another one are hard
+    to tell apart.
     """
     homes: dict[str, set[str]] = defaultdict(set)
     for folder in folders:
@@ -202,12 +202,12 @@ def class_homes(*folders: Path) -> dict[str, list[str]]:
 
 
 def double_names(*folders: Path) -> dict[str, list[str]]:
-    """Names that two classes share, with their files."""
+    """Return the names that two classes share, with their files."""
     return {name: files for name, files in class_homes(*folders).items() if len(files) > 1}
 
 
 def twins(*folders: Path) -> list[tuple[str, str]]:
-    """Events that have two names: a client's, and the same of a peer, which is a client."""
+    """Return pairs of names for one event: of a client, and of a peer, which is a client, too."""
     homes = class_homes(*folders)
     pairs = [(name, name.replace("Client", "Peer", 1)) for name in homes]
     verbs = ("Entered", "Changed", "Left")
@@ -217,7 +217,7 @@ def twins(*folders: Path) -> list[tuple[str, str]]:
 def names_in(path: Path) -> set[str]:
     """Return the names of a file: its classes, functions, and the attributes of its methods.
 
-    Fields of a record are left out: it hands on what others know.
+    Fields of a record are left out, because it passes on values of other objects.
     """
     names = set()
     for node in ast.walk(parse(path)):
@@ -229,16 +229,17 @@ def names_in(path: Path) -> set[str]:
 
 
 def squeeze(text: str) -> str:
-    """Text in which a term is spelled one way: ``SentPackets``, ``sent_packets``, sent packets."""
+    """Return a text with one spelling for ``SentPackets``, ``sent_packets`` and sent packets."""
     return re.sub(r"[\s_-]+", "", text).lower()
 
 
 def find(terms: Mapping[str, str], folder: Path = CHANNEL) -> dict[str, Found | None]:
-    """Find the file of a folder, or of the leaves it stands on, that bears each term first.
+    """Return the file in which a reader finds each term first; None if it is in no file.
 
-    Who looks for a word reads names before prose: so a file whose own name bears it comes first,
-    then the one with most names that do (``names_in``), then the one with most words. A file that
-    merely uses what another one defines says its name more often than that one does.
+    The files are those of a folder, of ``secure``, and of the core itself. A reader looks for a
+    word in names before prose. So a file with the word in its own name comes first, then the one
+    with the word in most of its names (``names_in``), then the one with most occurrences. A file
+    that only uses a thing often has its name in more places than the file that defines it.
     """
     core = PACKAGE / "core"
     paths = (*modules(folder).values(), *core.glob("*.py"), *core.joinpath("secure").glob("*.py"))
@@ -259,7 +260,7 @@ def find(terms: Mapping[str, str], folder: Path = CHANNEL) -> dict[str, Found | 
 
 
 def measure(folder: Path, terms: Mapping[str, str]) -> dict[str, Any]:
-    """The figures of a folder."""
+    """Return the figures of a folder."""
     graph = import_graph(folder)
     overruled = sum(
         path.read_text(encoding="utf-8").count("noqa: SLF001") for path in PACKAGE.rglob("*.py")
@@ -278,7 +279,7 @@ def measure(folder: Path, terms: Mapping[str, str]) -> dict[str, Any]:
 
 
 def measure_whole() -> dict[str, Any]:
-    """The figures of the library, and of daemon and client programs where they concern these."""
+    """Return the figures of the library, some of them with the daemon and client programs."""
     graph = import_graph(PACKAGE)
     return {
         "files": len(graph),

@@ -1,19 +1,19 @@
-"""Starts many clients at once over real sockets, and tells how long and how much CPU that takes.
+"""Start many clients at once over real sockets, and measure the time and the CPU that this takes.
 
-Servers have a process each; the clients share some. The clock runs from the moment at which all
+Servers have a process each; the clients share some. The time is that from the moment at which all
 processes are told to begin to the one at which the last client is established. Then the cluster is
-left alone for a while, to see what it costs a server when nothing happens.
+left alone for a while, to measure the cost of a server at rest.
 
 A crowd on the servers' own machine competes with them. A client that watches a group needs 25 ms of
 a processor to start with three servers. For thousands on two cores, use a longer `--heartbeat`, and
 a positive `--nice`, without which the scheduler gives a server no more than each of the clients'
-processes. With `--spread` clients begin evenly over so many seconds.
+processes. With `--spread` clients begin evenly over this many seconds.
 
 By default a client watches everybody, so that n clients handle n * n records. With `--group` each
 watches the members of its own group only, as a large simulation does.
 
-A client learns each other client from its record. How often it decodes one is counted, too: once
-is enough, for the same bytes may come again, in news and in lists, from several servers.
+A client learns each other client from its record. The decodings of records are counted, too. One
+for each record is enough: the same bytes come again, in news and in lists, from several servers.
 
 The memory of a server per client is the growth of its anonymous memory from before the first
 client to the end of the rest, divided by the clients.
@@ -55,12 +55,12 @@ def _say(report: Report) -> None:
 
 
 async def _line() -> bool:
-    """Wait for a line of standard input; tell whether there was one."""
+    """Wait for a line of standard input. Return False at its end."""
     return bool(await trio.to_thread.run_sync(sys.stdin.readline))
 
 
 def _config(heartbeat: float, patience: float) -> sphtp.Config:
-    """Return the configuration of servers and clients, with the usual ratio of the expiry."""
+    """Return the configuration of servers and clients, with an expiry of ten heartbeats."""
     return sphtp.Config(
         timers=sphtp.config.ControlTimers(
             heartbeat=heartbeat,
@@ -71,7 +71,7 @@ def _config(heartbeat: float, patience: float) -> sphtp.Config:
 
 
 async def _serve(join: tuple[str, ...], config: sphtp.Config) -> None:
-    """Be a server: tell where, and at each line of input what has been used so far."""
+    """Run a server: print its address and, at each line of input, its CPU, memory and clients."""
     async with sphtp.open_server(
         sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0"),
         join=tuple(map(sphtp.ServerAddress.parse, join)),
@@ -99,7 +99,7 @@ class _Crowd:
     async def attend(
         self, servers: list[str], group: str | None, delay: float, config: sphtp.Config
     ) -> None:
-        """Be one client until it is cancelled; note when it is established."""
+        """Run one client until it is cancelled; record the time at which it is established."""
         groups = None if group is None else [group]
         await trio.sleep(delay)
         began = monotonic()
@@ -121,7 +121,7 @@ class _Crowd:
             self._changed.unpark_all()
 
     async def wait(self, clients: int) -> None:
-        """Wait until so many are established, or have failed."""
+        """Wait until this many clients are established, or have failed."""
         while len(self.opened) + len(self.failures) < clients:
             await self._changed.park()
 
@@ -140,7 +140,7 @@ def _count_decoded(crowd: _Crowd) -> None:
 async def _attend(
     servers: list[str], delays: list[float], group: int, config: sphtp.Config
 ) -> None:
-    """Be one client for each delay, from the first line of input to the last."""
+    """Run one client for each delay, from the first line of input to the last."""
     crowd = _Crowd()
     _say({"ready": True})
     await _line()
@@ -326,7 +326,7 @@ def main(
     *,
     serve: bool,
 ) -> None:
-    """Start clients, at once or evenly; tell when all were established, and the CPU of both."""
+    """Start clients, at once or evenly; print the times until they are established, and the CPU."""
     if serve:
         trio.run(_serve, join, _config(heartbeat, timeout))
     elif attend is not None:

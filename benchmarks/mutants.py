@@ -1,4 +1,4 @@
-"""Changes the core's behaviour in one place at a time, and asks which test notices.
+"""Change the core's behaviour in one place at a time, and find a test that fails.
 
 A mutant is one change of one statement: a comparison negated or its boundary moved, an operator of
 arithmetic or logic exchanged, a condition negated, a constant changed, a statement removed, another
@@ -6,8 +6,9 @@ value returned. A statement is drawn from all that can be changed, each as likel
 kind of change, then a place in the statement. The same seed draws the same from the same sources.
 
 The tests run in a copy of the checkout: first those of the module's own name, then those of its
-folder, then all that concern the core. What fails has to fail again alone. A mutant that no test
-catches is a hole in the tests, unless no caller can notice the change: only a reader can say so.
+folder, then all that concern the core. A test that fails has to fail again alone. A mutant that no
+test catches is a hole in the tests, unless no caller can notice the change, which only a reader can
+decide.
 """
 
 import ast
@@ -53,14 +54,14 @@ SWAPPED: Final[dict[type[Any], type[Any]]] = {
     ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
 
-# The block of a statement and its index there, the name of its function, and what that returns.
+# The block of a statement and its index there, its function's name, and the annotated result.
 Statement = tuple[list[Any], int, str, str]
-# The kind of a change, and what it sets: a key of the attributes of a node, or a place in a list.
+# The kind of a change, its owner and key (attributes of a node, or a list), and the new value.
 Change = tuple[str, Any, Any, object]
 
 
 def _statements(tree: ast.AST, function: str = "", returns: str = "") -> Iterator[Statement]:
-    """All that are not definitions. An assertion only says what is so."""
+    """Yield all statements but definitions, and assertions, which change nothing."""
     for _, field in ast.iter_fields(tree):
         for index, node in enumerate(field if isinstance(field, list) else [field]):
             inside = function, returns
@@ -88,16 +89,16 @@ def _changes(block: list[Any], index: int, function: str, returns: str) -> Itera
             yield "removal", block, index, ast.Pass()
         case ast.Delete() | ast.Break() | ast.Continue():
             yield "removal", block, index, ast.Pass()
-        # In a constructor, without its attribute nothing would run at all.
+        # Without an attribute that the constructor sets, nothing would run at all.
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]) if function != "__init__":
             yield "removal", block, index, ast.Pass()
     waiting: list[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.JoinedStr):  # The words of an error are nobody's promise.
+        if isinstance(node, ast.JoinedStr):  # Mostly the words of an error, which no test holds.
             continue
         yield from _changes_of(node)
-        # Not what is in its block: those are statements of their own.
+        # Not the statements in its block, which are drawn for themselves.
         for name, field in ast.iter_fields(node):
             for each in field if isinstance(field, list) else [field]:
                 is_apart = isinstance(each, ast.stmt | ast.ExceptHandler | ast.match_case)
@@ -119,13 +120,13 @@ def _changes_of(node: Any) -> Iterator[Change]:
         case ast.Constant(value=bool()):
             yield "constant", vars(node), "value", not node.value
         case ast.Constant(value=int() | float()):
-            # A large one more is no more than the rounding of a figure.
+            # One more would be within the rounding of a large figure, which is doubled instead.
             more = 1 if abs(node.value) < 256 else node.value
             yield "constant", vars(node), "value", node.value + more
 
 
 def _draw(seed: int) -> list[tuple[Path, int]]:
-    """All statements that can be changed, in an order of this seed."""
+    """Return all statements that can be changed, in an order from this seed."""
     pool = []
     for path in sorted((ROOT / "sphtp/core").rglob("*.py")):
         for index, statement in enumerate(_statements(ast.parse(path.read_text()))):
@@ -136,7 +137,7 @@ def _draw(seed: int) -> list[tuple[Path, int]]:
 
 
 def _mutate(path: Path, index: int, seed: int) -> tuple[dict[str, Any], str]:
-    """Describe the mutant of a statement; return its module as well."""
+    """Return the description of the mutant of a statement, and the text of its module."""
     tree = ast.parse(path.read_text())
     block, place, *context = list(_statements(tree))[index]
     changes: dict[str, list[Change]] = {}
@@ -152,14 +153,14 @@ def _mutate(path: Path, index: int, seed: int) -> tuple[dict[str, Any], str]:
 
 
 def _header(statement: ast.stmt) -> str:
-    """The statement without its block."""
+    """Return the text of a statement without its block."""
     alone = copy.copy(statement)
     vars(alone).update({name: [] for name in ("body", "orelse", "cases") if hasattr(alone, name)})
     return ast.unparse(alone)
 
 
 def _stages(tree: Path, file: str) -> Iterator[list[str]]:
-    """The tests to run, from the nearest on."""
+    """Yield the tests to run, the nearest first."""
     path = Path(file)
     own = sorted((tree / "tests/core").rglob(f"test_{path.stem}*.py"))
     if own:
@@ -171,7 +172,7 @@ def _stages(tree: Path, file: str) -> Iterator[list[str]]:
 
 
 def _run(tree: Path, tests: list[str], workers: int, timeout: float) -> str | None:
-    """Run tests in the copy; return the first that failed."""
+    """Run tests in the copy; return the first that failed, or None."""
     options = ["-x", "-q", "-m", "not soak", "--tb=no", "-p", "no:cacheprovider"]
     paths = os.pathsep.join(str(tree / part) for part in ("", "server", "client", "benchmarks"))
     process = subprocess.Popen(
@@ -200,11 +201,11 @@ def _run(tree: Path, tests: list[str], workers: int, timeout: float) -> str | No
 
 
 def _catch(path: Path, text: str, tree: Path, stages: list[list[str]], **limits: Any) -> Any:
-    """Return what catches a mutant in the copy, and what did not when it ran again."""
+    """Return the test that catches a mutant in the copy, and those that passed when run again."""
     whole, unsteady = path.read_text(), []
     try:
         path.write_text(text)
-        # What Python has cached may be as old, to the second, and as long.
+        # Python's cache would hold if the file had the same size and, to the second, the same age.
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
         for tests in stages:
             failed = _run(tree, tests, **limits)
@@ -221,11 +222,11 @@ def _catch(path: Path, text: str, tree: Path, stages: list[list[str]], **limits:
 @click.command()
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--count", type=click.IntRange(1), default=40, show_default=True)
-@click.option("--first", type=click.IntRange(0), default=0, help="Leave out so many.")
+@click.option("--first", type=click.IntRange(0), default=0, help="Number of mutants to leave out.")
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--timeout", type=float, default=600.0, show_default=True, help="Of one run, in s.")
 @click.option("--near", is_flag=True, help="Leave out the last run, of all that concern the core.")
-@click.option("--show", is_flag=True, help="Run nothing; print what would be tried.")
+@click.option("--show", is_flag=True, help="Print the mutants, and run nothing.")
 def main(seed: int, count: int, first: int, *, near: bool, show: bool, **limits: float) -> None:
     """Draw mutants of the core by a seed; print a line of JSON for each, with what caught it."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -1,12 +1,12 @@
-"""Measures what messages cost that come at a steady pace, and what waiting for an answer costs.
+"""Measure the cost of messages at a steady pace, and the cost of waiting for an answer.
 
 Paced: one process sends messages of 64 bytes at a fixed rate, each with the time at which it was
-to leave, and another one reads them with ``async for``. Shown are the processor time of both sides
-for a message, with the timer that paces them, and how old a message is when it is read: once over
-a sealed channel, once over TCP on Trio, with a length in front of each message, in turns.
+to leave, and another one receives them one by one. The figures are the processor time of both sides
+for a message, with the timer of the pace, and the age of a message when it is read. Sealed channels
+and TCP on Trio, with a length in front of each message, take turns.
 
-Waiting: one process asks, the other one answers after 10 ms. Shown is the share of a core that the
-one that asks uses meanwhile, once the channel has shared memory.
+Waiting: one process sends a message, and the other one answers after 10 ms. The figure is the share
+of a core that the waiting process uses, when the channel has shared memory.
 """
 
 import json
@@ -46,7 +46,7 @@ class TcpChannel:
         await self._stream.send_all(LENGTH.pack(len(message)) + message)
 
     async def receive(self) -> bytes:
-        """Wait for a message; raises ``trio.EndOfChannel``."""
+        """Wait for a message. Raises ``trio.EndOfChannel``."""
         received = self._received
         while True:
             if len(received) >= LENGTH.size:
@@ -73,7 +73,7 @@ async def _dialled(kind: str, port: int) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _accepted(kind: str, command: list[str]) -> AsyncIterator[tuple[Any, trio.Process]]:
-    """The channel that another process opens, and that process."""
+    """Yield the channel that another process opens, and that process."""
     if kind == "tcp":
         (listener,) = await trio.open_tcp_listeners(0, host=HOST)
         async with listener:
@@ -90,7 +90,7 @@ async def _accepted(kind: str, command: list[str]) -> AsyncIterator[tuple[Any, t
 
 
 async def _speak(kind: str, port: int, messages: int, rate: float) -> None:
-    """The other side: send at a pace, then answer; print the processor time of the pace."""
+    """Run the other side: send at a pace, print the processor time for a message, then answer."""
     async with _dialled(kind, port) as channel:
         began = 0.0
         due = time.perf_counter()

@@ -1,10 +1,11 @@
-"""Measures what a client pays when others enter: one that watches all, and one that watches ten.
+"""Measure the cost of entering clients for a client that watches all, and one that watches ten.
 
-A server has thousands of registered clients, which are as light as can be: one publisher announces
-them all. Two real clients, each in a process of its own, run beside them: one watches everybody,
-the other a group of ten. Then others enter, some at a time, and both are asked what they received
-and how much CPU they used; for as long before, nothing happens. A bare subscriber counts what
-arrives at each client's socket: PUB/SUB sends everything to everybody, and NNG filters it.
+A server has thousands of registered clients, which are as light as possible: one publisher
+announces them all. Two real clients, each in a process of its own, run beside them: one watches
+everybody, the other a group of ten. Then others enter one after the other, and both clients report
+the messages that they received and the CPU that they used; for the same time before, nothing
+happens. A bare subscriber counts the messages that arrive at each client's socket: PUB/SUB sends
+everything to everybody, and NNG filters it.
 """
 
 import json
@@ -47,7 +48,7 @@ class BareSocket:
         self._socket.sendall(b"".join(FRONT.pack(len(data)) + data for data in messages))
 
     def count(self) -> None:
-        """Count what arrives, until the connection ends."""
+        """Count the messages that arrive, until the connection ends."""
         while True:
             (size,) = FRONT.unpack(self._take(FRONT.size))
             self._take(size)
@@ -66,7 +67,7 @@ class BareSocket:
 
 
 async def _watch(port: int, sub: int, groups: list[str] | None) -> None:
-    """Be one client; at each line of input print what it received, and its CPU so far."""
+    """Run one client; at each line of input print its received messages, its peers and its CPU."""
     received = 0
     whole = SubSocket.receive_arrivals
 
@@ -185,7 +186,7 @@ def _measure(others: int, entering: int, seconds: float) -> Report:
 def main(
     others: int, entering: int, seconds: float, port: int | None, sub: int, *, group: bool
 ) -> None:
-    """Measure what two clients receive while others enter: one watches all, one a group of ten."""
+    """Measure the cost of entering clients for one that watches all, and one that watches ten."""
     if port is not None:
         trio.run(_watch, port, sub, [GROUP] if group else None)
     else:

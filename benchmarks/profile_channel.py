@@ -77,7 +77,7 @@ def profile_calling(mine: ProcessTask, other: ProcessTask) -> cProfile.Profile:
 
 
 def profile_waiting(mine: ProcessTask, other: ProcessTask) -> cProfile.Profile:
-    """Start this side, which says its port on standard output, and let the other side call."""
+    """Start this side, which prints its port on standard output, and let the other side call."""
     reading, writing = os.pipe()
     real = os.dup(1)
     os.dup2(writing, 1)
@@ -101,8 +101,8 @@ def profile_waiting(mine: ProcessTask, other: ProcessTask) -> cProfile.Profile:
 
 
 def profiled(part: ProcessTask) -> cProfile.Profile:
-    """Play a part for its seconds; parts do not end by themselves, so Ctrl-C is simulated."""
-    # Before the clock runs, for a loaded machine can take longer to import than to play.
+    """Perform a task for its seconds. Tasks do not end by themselves, so Ctrl-C is simulated."""
+    # Before the timer runs: on a loaded machine the import can take longer than the task.
     module = import_module(f"sphtp_benchmarks.systems.{part.module}")
     stop = threading.Timer(part.seconds + GRACE, os.kill, (os.getpid(), signal.SIGINT))
     stop.start()

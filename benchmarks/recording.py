@@ -1,14 +1,14 @@
-"""Measures what a recorder costs the source that it records.
+"""Measure the cost of a recorder for the source that it records.
 
-Three processes: a source, a subscriber that reads everything, and in every other round ``sphtp
-record`` beside it. Shown are the processor time of the source for a message and its messages per
-second, with and without the recorder, in turns of one run, and what the recorder left out. The
+There are three processes: a source, a subscriber that reads everything, and ``sphtp record`` in the
+second half of each round. The figures are the processor time of the source for a message and its
+messages per second, with and without the recorder, and the messages that the recorder lost. The
 processor time is the cost to the source. The rate also falls where the recorder takes a core that
 source and subscriber need, on a machine with two.
 
-Cases: ``full`` sends 64 messages with each call as fast as it goes, ``single`` one, ``paced`` a
-thousand messages a second, ``steps`` is a
-group of two members in lock step, whose messages are steps.
+Cases: ``full`` sends 64 messages with each call as fast as possible, ``single`` one, and ``paced``
+a thousand messages a second; ``steps`` is a group of two members in lock step, whose messages are
+steps.
 """
 
 import json
@@ -32,13 +32,13 @@ REPORT: Final = 0.25
 
 PACE: Final = 0.001
 BATCH: Final = 64
-"""The messages of a call that sends as fast as it goes."""
+"""The messages of a call in the case ``full``."""
 
 CASES: Final = ("full", "single", "paced", "steps")
 
 
 class Meter:
-    """Prints what a source has done in each period."""
+    """The reports of a source, one for each period."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -121,7 +121,7 @@ async def _measure(case: str, size: int, rounds: int, seconds: float) -> dict[st
         own = ("--server", address, "--case", case, "--size", str(size))
         source = await start(__file__, "--part", "source", *own, stdout=PIPE)
         await start(__file__, "--part", "reader", *own, stdout=DEVNULL)
-        # The receivers for which figures count, and those of the last report.
+        # The number of receivers with which figures count; with 0 none counts.
         wanted = 0
 
         async def collect() -> None:
@@ -148,7 +148,10 @@ async def _measure(case: str, size: int, rounds: int, seconds: float) -> dict[st
                 assert recorder.stdout is not None
                 output = b""
                 while b'"joined"' not in output:
-                    output += await recorder.stdout.receive_some()
+                    data = await recorder.stdout.receive_some()
+                    if not data:
+                        raise click.ClickException("the recorder has ended too early")
+                    output += data
                 await trio.sleep(1)
                 wanted = 2
                 await trio.sleep(seconds)
@@ -179,7 +182,7 @@ async def _measure(case: str, size: int, rounds: int, seconds: float) -> dict[st
 @click.option("--part", type=click.Choice(["source", "reader"]), hidden=True)
 @click.option("--server", hidden=True, default="")
 def main(case: str, size: int, rounds: int, seconds: float, part: str | None, server: str) -> None:
-    """Measure what a recorder costs a source."""
+    """Measure the cost of a recorder for a source."""
     if part is None:
         print(json.dumps(trio.run(_measure, case, size, rounds, seconds), indent=2))
     elif case == "steps":

@@ -1,9 +1,8 @@
-"""Measures the start of SphTP: CPU time and memory of fresh processes that import it.
+"""Measure the start of SphTP: CPU time and memory of fresh processes that import it.
 
-Each case runs in processes of its own, in turn with the others, so that whatever disturbs the
-machine disturbs all of them alike. A case's figure is its median; the ratio to Trio's is what
-holds from one machine to the next. The compiled bytecode is there beforehand, as it is wherever a
-package is installed.
+Each case runs in processes of its own, in turn with the others, so that a disturbance of the
+machine disturbs all of them alike. A case's figure is its median. The ratio to Trio's is comparable
+between machines. The compiled bytecode is there beforehand, as in an installed package.
 """
 
 import json
@@ -35,7 +34,7 @@ print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def start(program: str) -> tuple[float, float]:
-    """CPU seconds and MiB at most that a fresh process takes for a program."""
+    """Return the CPU seconds, and the most memory in MiB, of a fresh process for a program."""
     run = subprocess.run(
         [sys.executable, "-c", program + REPORT],
         check=True,

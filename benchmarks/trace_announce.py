@@ -1,8 +1,8 @@
-"""Counts the Python calls of an announcement, and how often they enter each file.
+"""Count the Python calls of an announcement, and the times that they enter each file.
 
 The announcement's way in the client begins with the first heartbeat of a server, one of three, and
 ends with the bytes of the announcement; its way in the server begins with these bytes and ends when
-the answer is noted. The ways of an acknowledgement and of heartbeats follow. Each is one call of
+the answer is queued. The ways of an acknowledgement and of heartbeats follow. Each is one call of
 ``handle_message`` with the number of a connection: nothing is sent, so the figures are the same
 every time. Calls into the library are counted, those of other packages and of the interpreter are
 not. A file is entered by a call that comes after one into another file.
@@ -154,7 +154,7 @@ def main(*, calls: bool, as_json: bool) -> None:
 
 
 def entries(passed: list[str]) -> dict[str, int]:
-    """Return how often each file is entered from another one, in the order of the first time."""
+    """Return the times that each file is entered from another one, in the order of the first."""
     return dict(Counter(path for path, _ in groupby(call.partition(":")[0] for call in passed)))
 
 

@@ -1,17 +1,16 @@
-"""Counts the Python calls and the files that one message of a sealed channel passes.
+"""Count the Python calls and the files that one message of a sealed channel passes.
 
 A message leaves between ``channel.send`` and the system call ``sendmsg``, and arrives between the
 return of ``recvmsg`` and that of ``channel.receive``. Calls into the library are counted, and each
 time that a coroutine of it goes on; those of Trio, of other packages and of the interpreter are
 not. The other side is a process of its own. The median message of many is shown.
 
-There are two kinds of message, each on a channel of its own. A lone one comes after a pause, from
-the one side that has something to say; its header acknowledges nothing that is new, for the other
-side has sent nothing since but acknowledgements, and each of these stands for several messages. An
-answer is sent back at once, and its packet acknowledges what it answers. So its way in has all that
-an acknowledgement takes: packets are taken out of the record, the round trip is measured, losses
-are looked for, congestion control is told. Its way out tells how late the acknowledgement is, for
-the count itself makes it late.
+There are two kinds of message. A lone one comes after a pause, on a channel on which only one side
+sends. Its header acknowledges nothing new, because the other side has sent only acknowledgements,
+each of which is for several messages. An answer is sent back at once, and its packet acknowledges
+the packet that it answers. So its way in includes the work for an acknowledgement: packets leave
+the record, the round trip is measured, losses are searched, congestion control is updated. Its way
+out includes the delay of the acknowledgement, because the count itself makes it late.
 """
 
 import json
@@ -30,7 +29,7 @@ from sphtp.config import ChannelSettings
 
 HOST: Final = "127.0.0.1"
 PACKETS: Final = sphtp.Config(channel=ChannelSettings(shared_memory=0))
-"""Otherwise the messages would soon go by shared memory, and pass no system call."""
+"""Without shared memory, because messages in it pass no system call."""
 LIBRARY: Final = f"{Path(sphtp.__file__).parent}/"
 SIZE: Final = 64
 DEADLINE: Final = 60.0
@@ -59,7 +58,7 @@ class Passage(NamedTuple):
 
 
 class Recorder:
-    """Collects library calls: up to ``sendmsg``, then anew from each return of ``recvmsg``."""
+    """A collector of library calls: up to ``sendmsg``, then anew from each end of ``recvmsg``."""
 
     def __init__(self) -> None:
         self._calls: list[str] = []
@@ -94,7 +93,7 @@ class Recorder:
 
 
 async def _speak(port: int, messages: int) -> None:
-    """The other side: sends lone messages, receives some, and sends each of others back."""
+    """Run the other side: send lone messages, receive some, and send each of others back."""
     async with sphtp.open_node(HOST, config=PACKETS) as node:
         async with node.open_channel(HOST, port) as channel:
             for _ in range(messages):
@@ -109,7 +108,7 @@ async def _speak(port: int, messages: int) -> None:
 
 
 async def _trace(messages: int) -> dict[str, Passage]:
-    """The median way of each kind of message."""
+    """Return the median way of each kind of message."""
     number = WARM_UP + messages
     recorder, payload = Recorder(), bytes(SIZE)
     leaving, arriving, answering, answered = [list[Passage]() for _ in range(4)]

@@ -1,12 +1,12 @@
-"""Measures what a viewer of the page costs the peers that it looks at.
+"""Measure the cost of a viewer of the page for the peers that it looks at.
 
 A server and four peers in processes of their own step together a hundred times a second, and
-publish 500 spheres each as ``sphtp client`` does. In turns, nobody looks, and one viewer reads what
-a browser reads: the status, the states of the spheres, and the metrics of a peer. The pace is
-fixed, so that the processor time of the peers in a second is what differs: the share of a core that
-a viewer takes from a peer is the most that it can slow down a cluster whose peers have no time
-left. Shown are that share, for the mean of the peers and for the one whose metrics are read, and
-what the page takes in a process of its own.
+publish 500 spheres each as ``sphtp client`` does. Turns without a viewer alternate with turns in
+which a viewer reads as a browser does: the status, the states of the spheres, and the metrics of a
+peer. The pace is fixed, so that only the processor time of the peers in a second differs: the share
+of a core that a viewer takes from a peer is the most that it can slow down a cluster whose peers
+have no time left. The figures are that share, for the mean of the other peers and for the one whose
+metrics are read, and the share of the page in a process of its own.
 """
 
 import sys
@@ -36,7 +36,7 @@ PACE: Final = 0.01
 """Seconds of a step."""
 
 METRICS_EVERY: Final = 2.5
-"""Seconds between two questions of a page for metrics."""
+"""Seconds between two requests of a page for metrics."""
 
 
 async def run_peer(number: int, address: str) -> None:
@@ -84,7 +84,10 @@ class Peer:
         assert self.process.stdout is not None
         text = b""
         while not text.endswith(b"\n"):
-            text += await self.process.stdout.receive_some()
+            more = await self.process.stdout.receive_some()
+            if not more:
+                raise click.ClickException("a process has ended too early")
+            text += more
         return float(text)
 
     async def used(self) -> float:
@@ -104,7 +107,7 @@ async def fetch(page: tuple[str, int], path: str) -> None:
 
 
 async def view(page: tuple[str, int], peer: int) -> None:
-    """Do what a browser does that shows the page, with the metrics of a peer."""
+    """Send the requests of a browser that shows the page with the metrics of a peer."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(fetch, page, "/status?follow")
         nursery.start_soon(fetch, page, "/states")
@@ -146,7 +149,7 @@ async def measure(seconds: float, rounds: int) -> tuple[list[list[float]], list[
                 async with trio.open_nursery() as nursery:
                     if turn % 2:
                         nursery.start_soon(view, place, watched)
-                    # What begins or ends with the turn is not measured.
+                    # The work at the beginning and at the end of a turn is not measured.
                     await trio.sleep(0.5)
                     began, before = trio.current_time(), [await each.used() for each in processes]
                     await trio.sleep(seconds)
@@ -174,15 +177,15 @@ async def measure(seconds: float, rounds: int) -> tuple[list[list[float]], list[
 @click.option("--part", hidden=True, default="")
 @click.argument("address", default="")
 def main(seconds: float, rounds: int, part: str, address: str) -> None:
-    """Measure what a viewer of the page costs."""
+    """Measure the cost of a viewer of the page."""
     if part:
         with suppress(KeyboardInterrupt):
             work = run_page if part == "page" else partial(run_peer, int(part))
             trio.run(work, address)
         return
     without, seen = trio.run(measure, seconds, rounds)
-    # Each turn with a viewer is held against those before and after it, for machines become slower
-    # and faster.
+    # Each turn with a viewer is compared with those before and after it, because machines become
+    # slower and faster.
     around = [
         [(soon + late) / 2 for soon, late in zip(one, other, strict=True)]
         for one, other in pairwise([*without, without[-1]])

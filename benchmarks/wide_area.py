@@ -1,4 +1,4 @@
-"""Measures bulk data over a wide-area path, beside TCP and QUIC on the same path.
+"""Measure bulk data over a wide-area path, beside TCP and QUIC on the same path.
 
 By default the path carries 100 Mbit/s, has a round trip of 200 ms, and loses 1 % of the packets of
 each direction; a queue of one bandwidth-delay product (BDP) stands before it. Two network
@@ -53,7 +53,7 @@ GRACE: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Path:
-    """Bits a second, seconds to and fro, the share of lost packets; the queue in BDP."""
+    """A path: bits per second, seconds of a round trip, share of lost packets, and queue in BDP."""
 
     rate: float
     round_trip: float
@@ -95,7 +95,7 @@ sysctl -q -w net.ipv4.tcp_no_metrics_save=1
 
 
 def _open_device(name: str, host: str, pid: int) -> int:
-    """Return a TUN device that is the only one of the network namespace of a process."""
+    """Make a TUN device in the network namespace of a process; return its file descriptor."""
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(device, TUNSETIFF, _REQUEST.pack(name.encode(), IFF_TUN | IFF_NO_PI))
     script = SET_UP.format(name=name, host=host, pid=pid)
@@ -142,7 +142,7 @@ def _say(what: Any) -> None:
 
 
 class Meter:
-    """Counts what arrives, and says so when the time is over."""
+    """A counter of the bytes that arrive, with a report at the end."""
 
     def __init__(self, seconds: float) -> None:
         self.lost = 0
@@ -161,7 +161,7 @@ class Meter:
         return bool(self._steady) and now >= self._steady + self._seconds
 
     def report(self) -> None:
-        """Say how many Mbit/s came at first, and then, and what they cost the receiver."""
+        """Report the Mbit/s of the first seconds and of those after them, and the CPU."""
         passed = time.perf_counter() - self._steady
         _say(
             {
@@ -174,7 +174,7 @@ class Meter:
 
 
 class End(NamedTuple):
-    """One end of a flow: its address, that of the other end, and how long it takes."""
+    """One end of a flow: its address, that of the other end, the seconds, and the path."""
 
     host: str
     peer: str
@@ -309,7 +309,7 @@ async def _send_by_quic(kind: str, end: End) -> None:
     async with connect(end.peer, PORT, configuration=configuration) as caller:
         reader, writer = await caller.create_stream()
         while True:
-            # It queues without a limit, so the receiver counts back to it.
+            # It queues without a limit, so the receiver sends a byte back for each chunk.
             while ahead:
                 writer.write(bytes(CHUNK))
                 ahead -= 1
@@ -407,7 +407,7 @@ async def _process(*command: str) -> AsyncIterator["Process"]:
 
 
 class Process:
-    """A process that speaks in lines of JSON."""
+    """A process that reports in lines of JSON."""
 
     def __init__(self, process: trio.Process) -> None:
         self.pid = process.pid
@@ -420,7 +420,7 @@ class Process:
         while not line.endswith(b"\n"):
             more = await self._stdout.receive_some(1)
             if not more:
-                raise click.ClickException("a process has ended; its last words are above")
+                raise click.ClickException("a process has ended; its last lines are above")
             line += more
         return json.loads(line)
 
@@ -433,7 +433,7 @@ class Network:
         self._pids = pids
 
     async def measure(self, name: str, seconds: float, sender: int = 0) -> dict[str, float]:
-        """Let a system send in one direction; return what its receiver says."""
+        """Let a system send in one direction; return the report of its receiver."""
         receiver, start = 1 - sender, partial(self._start, name, seconds)
         first, second = (sender, receiver), (receiver, sender)
         roles = ("send", "receive")

@@ -33,30 +33,30 @@ class TrafficPattern(Enum):
 
     ONE_WAY = "from one process to the other, none may be missing"
     TO_AND_FRO = "to the other process and back, one at a time"
-    TO_MANY = "from one process to all others, and what is missing is counted"
+    TO_MANY = "from one process to all others, where missing messages are counted"
     ALL_TO_ALL = "from every process to every other, step by step"
 
 
 @dataclass(frozen=True)
 class System:
-    """Something that carries messages between processes."""
+    """A system that carries messages between processes."""
 
     name: str
     text: str
-    package: str  # what to import
-    distribution: str  # what to install
+    package: str  # to import
+    distribution: str  # to install
     module: str = ""  # of ``sphtp_benchmarks.systems``, if not that of its name
-    launcher: Sequence[str] = ()  # what starts all processes at once, up to their number
+    launcher: Sequence[str] = ()  # the command that starts all processes, up to their number
 
     @property
     def installed(self) -> bool:
-        """True where its package and its launcher are installed here."""
+        """True if its package and its launcher are installed here."""
         has_launcher = not self.launcher or find_program(self.launcher[0]) is not None
         return has_launcher and find_spec(self.package) is not None
 
     @property
     def version(self) -> str | None:
-        """The version installed; None when there is none."""
+        """The installed version, "unknown" for a checkout; None if it is not installed."""
         try:
             return version(self.distribution) if self.installed else None
         except PackageNotFoundError:
@@ -64,7 +64,7 @@ class System:
 
     @property
     def absence(self) -> str:
-        """Why it cannot be measured, and what to do about it."""
+        """The sentence that names the missing distribution, and the command that installs it."""
         return f"{self.distribution} is not installed; {EXTRA} brings it"
 
 
@@ -111,7 +111,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Catalog:
-    """Systems and cases that belong together, and how the systems are compared."""
+    """Systems and cases that belong together, and the ratios that compare the systems."""
 
     name: str
     systems: Mapping[str, System]
@@ -120,7 +120,7 @@ class Catalog:
 
 
 def against(ours: str, theirs: Collection[str], cases: Iterable[Case]) -> list[Ratio]:
-    """Compare ours with each of theirs, in every case that has both: ``case/theirs``."""
+    """Return the ratios of ours to each of theirs, in every case that has both: ``case/theirs``."""
     return [
         Ratio(f"{case.name}/{peer}", case.measure, (case.name, ours), line, beside=line)
         for case in cases
@@ -132,7 +132,7 @@ def against(ours: str, theirs: Collection[str], cases: Iterable[Case]) -> list[R
 
 
 def cost_of(variant: str, ours: str, cases: Iterable[Case]) -> list[Ratio]:
-    """Compare a variant of ours with ours, in every case that has both: ``variant/case``."""
+    """Return the ratios of a variant to ours, in every case that has both: ``variant/case``."""
     return [
         Ratio(f"{variant}/{case.name}", case.measure, (case.name, variant), (case.name, ours))
         for case in cases
@@ -204,7 +204,7 @@ CASES: Final = {
     )
 }
 
-# Ours is in the clear there, as most of theirs are; ``sealed/...`` says what sealing costs. Above
+# Ours is in the clear there, as most of theirs are; ``sealed/...`` gives the cost of sealing. Above
 # one is good for us where a case measures a rate, and bad for round trips.
 CHANNELS: Final = Catalog(
     "channel",

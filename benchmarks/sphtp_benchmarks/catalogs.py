@@ -1,4 +1,4 @@
-"""The catalogs that there are, by name."""
+"""All catalogs, by name."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The verb ``sphtp bench``: what channels and streams cost, and how fast they are beside others."""
+"""The verb ``sphtp bench``: the cost and the rate of channels and streams, beside other systems."""
 
 import click
 
@@ -16,7 +16,7 @@ from sphtp_benchmarks.stream.command import stream
 
 @click.group()
 def bench() -> None:
-    """Measure what channels and streams do, on this machine and on simulated networks."""
+    """Measure channels and streams, on this machine and on simulated networks."""
 
 
 @comparing(CHANNELS, HEAD)

@@ -33,8 +33,9 @@ Choose = Callable[..., Sequence[str] | None]
 def comparing(catalog: Catalog, head: str) -> Callable[[Choose], click.Command]:
     """Make a verb that measures the systems of a catalog; ``head`` begins its page of results.
 
-    What is decorated gives the verb its name, its help and options of its own. It is called with
-    these, and returns the systems to measure unless others are named, or None for all.
+    The decorated function gives the verb its name, its help and options of its own. It is called
+    with the values of these options, and returns the systems to measure unless others are named,
+    or None for all.
     """
     shared = (
         *(rounds_of_all, seconds_of_each, cases_of(catalog), systems_of(catalog)),

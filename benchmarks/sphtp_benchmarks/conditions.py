@@ -1,4 +1,4 @@
-"""Under which conditions a run was made, so that its figures can be judged."""
+"""The conditions of a run, by which its figures can be judged."""
 
 import os
 import platform
@@ -30,7 +30,7 @@ def conditions(plan: Plan) -> dict[str, Any]:
 
 
 def cpu_model(info: Path) -> str:
-    """Return the processor's name, or the architecture where there is none to be read."""
+    """Return the processor's name, or the architecture if no name can be read."""
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()

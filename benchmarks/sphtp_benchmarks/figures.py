@@ -102,10 +102,10 @@ class SystemFigures:
 
 @dataclass
 class Sheet:
-    """Everything measured so far."""
+    """All results so far."""
 
     catalog: Catalog = CHANNELS
-    absent: dict[str, str] = field(default_factory=dict)  # why, by system
+    absent: dict[str, str] = field(default_factory=dict)  # the reason, by system
     failures: list[str] = field(default_factory=list)
     measured: dict[tuple[str, str], list[Figures]] = field(default_factory=dict)
 
@@ -121,7 +121,7 @@ class Sheet:
         ]
 
     def ratios(self) -> dict[str, float | None]:
-        """Return ratios of medians; None when one of the two was not measured."""
+        """Return ratios of medians; None if one was not measured, or the divisor is 0."""
         return {
             ratio.name: _divide(
                 self._median(*ratio.over, ratio.measure), self._median(*ratio.under, ratio.measure)

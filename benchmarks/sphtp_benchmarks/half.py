@@ -1,4 +1,4 @@
-"""One of the two processes of a measurement: ``python -m sphtp_benchmarks.half PART``."""
+"""One of the processes of a measurement: ``python -m sphtp_benchmarks.half TASK``."""
 
 import sys
 import threading
@@ -9,7 +9,7 @@ from sphtp_benchmarks.process_task import ProcessTask
 
 
 def main() -> None:
-    """Play the part, which does not end by itself."""
+    """Perform the task, which does not end by itself."""
     # A thread, because some of the systems block theirs; it sleeps as long as anything is measured.
     threading.Thread(target=end_with_stdin, daemon=True).start()
     part = ProcessTask.read(sys.argv[1])

@@ -23,11 +23,11 @@ _ENCORE = 0.01  # seconds between repetitions of the last message
 
 
 class WrongLengthError(Exception):
-    """A message is longer or shorter than the one sent."""
+    """A message that is longer or shorter than the one sent."""
 
 
 def say(**words: float | list[int]) -> None:
-    """Report a value to the parent process as a line of JSON."""
+    """Report values to the parent process as a line of JSON."""
     print(json.dumps(words), flush=True)
 
 
@@ -35,9 +35,10 @@ _told = SimpleQueue[str]()
 
 
 def end_with_stdin() -> None:
-    """Keep what the parent tells; end this process when the parent has gone or wants it to.
+    """Keep the lines of standard input for ``told``, and end this process at the end of the input.
 
-    That is whatever the process is doing then, for this runs in a thread of its own.
+    The parent ends the input when it ends itself, or to end this process. Run this in a thread of
+    its own, so that it works even while the process is busy.
     """
     for line in sys.stdin:
         _told.put(line)
@@ -45,7 +46,7 @@ def end_with_stdin() -> None:
 
 
 def told() -> Any:
-    """Wait for a line of JSON from the parent."""
+    """Wait for a line of JSON from the parent, and return its value."""
     return json.loads(_told.get())
 
 
@@ -55,7 +56,7 @@ def stay() -> None:
 
 
 class MessageSource:
-    """Hands out messages to send for some seconds, and then a last one."""
+    """The messages to send for some seconds, and then a last one."""
 
     def __init__(self, size: int, seconds: float) -> None:
         self.last = bytes([LAST]) + bytes(size - 1)
@@ -65,7 +66,7 @@ class MessageSource:
         self._cpu_before = 0.0
 
     def bursts(self, count: int) -> Iterator[Sequence[bytes]]:
-        """Iterate over what to send, ``count`` messages at a time."""
+        """Yield the messages to send, ``count`` at a time, and at the end the last one alone."""
         burst = (self._message,) * count
         self._cpu_before = process_time()
         until = perf_counter() + self._seconds
@@ -76,24 +77,27 @@ class MessageSource:
         yield (self.last,)
 
     def messages(self) -> Iterator[bytes]:
-        """Iterate over what to send, one by one, without the last message."""
+        """Yield the messages to send, one by one, without the last one."""
         for burst in self.bursts(_LOOK):
             if burst[0] is not self.last:
                 yield from burst
 
     def encores(self) -> Iterator[bytes]:
-        """Iterate over the last message for ever: for systems that may have dropped it."""
+        """Yield the last message without end, for systems that may have dropped it."""
         while True:
             sleep(_ENCORE)
             yield self.last
 
     def done(self) -> None:
-        """Report that everything has been handed over for delivery."""
+        """Report the number of messages sent, and the processor time since the first one."""
         say(sent=self._sent, cpu=process_time() - self._cpu_before)
 
 
 class Pauses:
-    """Slows a receiver down to a rate: it takes what a tenth of a second allows, then sleeps."""
+    """The pauses that slow a receiver down to a rate, in messages per second.
+
+    It takes the messages of a tenth of a second, then sleeps.
+    """
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -102,7 +106,7 @@ class Pauses:
         self._began: float | None = None
 
     def take(self, count: int) -> None:
-        """Count messages, and sleep when it is time to: nothing else in the thread goes on."""
+        """Count messages, and sleep if a pause is due, which blocks the thread."""
         if self._began is None:
             self._began = perf_counter()
         self._taken += count
@@ -112,7 +116,7 @@ class Pauses:
 
 
 class MessageTally:
-    """Counts messages as they arrive, and times those after the warm-up."""
+    """A counter of messages as they arrive, which times those after the warm-up."""
 
     def __init__(self, size: int, warm_up: float, pauses: Pauses | None = None) -> None:
         self._size = size
@@ -125,9 +129,9 @@ class MessageTally:
         self._start: tuple[float, int] | None = None
 
     def take(self, messages: Sequence[bytes]) -> bool:
-        """Count messages and report after the last one; true when it was among these.
+        """Count messages, and report after the last one. Return True if it was among these.
 
-        Raises ``WrongLengthError``.
+        Raises ``WrongLengthError``, and ``RuntimeError`` if the warm-up was not over.
         """
         if not messages:
             return False
@@ -149,11 +153,11 @@ class MessageTally:
         self._reported += count
 
     def end(self) -> None:
-        """Report: nothing more will come, not even the last message."""
+        """Report, because no further message will come, not even the last one."""
         self._report(perf_counter())
 
     def take_each(self, receive: Callable[[], bytes]) -> None:
-        """Count what a function returns, message by message, up to the last one."""
+        """Count the messages that a function returns one by one, up to the last one."""
         limit = max(1, min(_MOST, _HELD // self._size))
         batch: list[bytes] = []
         while not self.take(batch):
@@ -165,7 +169,7 @@ class MessageTally:
                     break
 
     async def take_all(self, messages: AsyncIterable[bytes]) -> None:
-        """Count what an iteration brings, message by message, up to the last one."""
+        """Count the messages of an iteration, up to the last one."""
         batch: list[bytes] = []
         async for message in messages:
             batch.append(message)
@@ -195,7 +199,7 @@ class MessageTally:
 
 
 class Stopwatch:
-    """Hands out one message after the other and times how long its answer takes."""
+    """A stopwatch for the answers to messages, one at a time."""
 
     def __init__(self, size: int, warm_up: float, seconds: float) -> None:
         self._message = bytes(size)
@@ -204,7 +208,7 @@ class Stopwatch:
         self._times: list[float] = []
 
     def pings(self) -> Iterator[bytes]:
-        """Iterate over messages; the next one is asked for when the answer is here."""
+        """Yield messages. Take the next one when the answer has arrived."""
         began = perf_counter()
         warm, until = began + self._warm_up, began + self._warm_up + self._seconds
         while (sent := perf_counter()) < until:
@@ -213,12 +217,12 @@ class Stopwatch:
                 self._times.append(perf_counter() - sent)
 
     def pong(self, answer: bytes) -> None:
-        """Look at an answer; raises ``WrongLengthError``."""
+        """Check an answer. Raises ``WrongLengthError``."""
         if len(answer) != len(self._message):
             raise WrongLengthError(f"an answer is not {len(self._message)} bytes long")
 
     def done(self) -> None:
-        """Report the round trips, in microseconds."""
+        """Report the number of round trips, and their percentiles in microseconds."""
         times = sorted(self._times)
         p50, p99 = (percentile(times, share) * 1e6 for share in (0.50, 0.99))
         say(round_trips=len(times), p50=p50, p99=p99)

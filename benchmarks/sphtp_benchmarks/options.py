@@ -41,7 +41,7 @@ seconds_of_each: Final = click.option(
 )
 seed_of_network: Final = click.option(
     "--seed",
-    help="Another seed is another network with the same faults.",
+    help="Seed of the random faults; the same seed gives the same figures.",
     type=click.IntRange(0),
     default=1,
     show_default=True,
@@ -49,12 +49,12 @@ seed_of_network: Final = click.option(
 
 
 def cases_of(catalog: Catalog) -> Callable[[Command], Command]:
-    """Let some of the cases be chosen."""
+    """Return the option that chooses cases."""
     return _some_of("case", list(catalog.cases))
 
 
 def systems_of(catalog: Catalog) -> Callable[[Command], Command]:
-    """Let some of the systems be chosen."""
+    """Return the option that chooses systems."""
     return _some_of("system", list(catalog.systems))
 
 

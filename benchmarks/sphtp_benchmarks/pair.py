@@ -26,20 +26,20 @@ from sphtp_benchmarks.process_task import ProcessTask, TaskRole
 from sphtp_client.cluster.process import ChildProcess, StopTimeouts
 
 GRACE: Final = 15.0  # seconds for starting, and for what is still under way at the end
-LAST_WORDS: Final = 1.0  # seconds for the complaints of a process that has ended
+LAST_WORDS: Final = 1.0  # seconds for the last lines on standard error of an ended process
 PATIENCE: Final = StopTimeouts(close=1.0, terminate=1.0, kill=5.0)
 
 ALLOCATOR: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
     "MALLOC_TRIM_THRESHOLD_": str(64 * 1024 * 1024),
 }
-"""For every system alike: glibc gives freed memory back to the kernel from 128 KiB on, and takes it
-again page by page, which with messages of 64 KiB is up to a third of the processor time. A program
-that moves such messages sets these for itself."""
+"""Variables for glibc, the same for every system. By default it gives freed memory back to the
+kernel from 128 KiB on, and takes it again page by page, which with messages of 64 KiB is up to a
+third of the processor time. A program that moves such messages sets these variables for itself."""
 
 
 class MeasurementError(Exception):
-    """There is no figure; the message says why."""
+    """A measurement without a figure; the message has the cause."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Measurement:
     catalog: str = CHANNELS.name
 
     def part(self, role: TaskRole) -> ProcessTask:
-        """Return what one of the processes has to do."""
+        """Return the task of one of the processes."""
         return ProcessTask(
             system=self.system,
             case=self.case,
@@ -65,7 +65,7 @@ class Measurement:
 
 
 async def measure(task: Measurement, grace: float = GRACE) -> Figures:
-    """Make a measurement; raises ``MeasurementError``, and whatever happens leaves no process."""
+    """Make a measurement. Raises ``MeasurementError``. No process remains, whatever happens."""
     work = WORK[CATALOGS[task.catalog].cases[task.case].traffic]
     with trio.move_on_after(task.warm_up + task.seconds + grace):
         return await work(task)
@@ -132,7 +132,7 @@ async def _workers(part: ProcessTask) -> Sequence[Mapping[str, float]]:
 
 
 async def _launched(launcher: Sequence[str], part: ProcessTask) -> Sequence[Mapping[str, float]]:
-    """Let a launcher start the workers; the first of them speaks for all."""
+    """Let a launcher start the workers; the first of them reports for all."""
     module = f"sphtp_benchmarks.systems.{part.module}"
     program, *options = launcher
     command = (find_program(program) or program, *options, str(part.workers))
@@ -150,7 +150,7 @@ WORK: Final[Mapping[TrafficPattern, Callable[[Measurement], Awaitable[Figures]]]
 
 @asynccontextmanager
 async def open_half(part: ProcessTask) -> AsyncIterator["Half"]:
-    """Run one of the two processes for the length of the block."""
+    """Run one of the processes for the length of the block."""
     async with open_process(part.role, "sphtp_benchmarks.half", part.written()) as half:
         yield half
 
@@ -159,7 +159,7 @@ async def open_half(part: ProcessTask) -> AsyncIterator["Half"]:
 async def open_process(
     role: str, module: str, argument: str, launcher: Sequence[str] = ()
 ) -> AsyncIterator["Half"]:
-    """Run a module that speaks in lines of JSON for the length of the block."""
+    """Run a module that reports in lines of JSON for the length of the block."""
     child = await ChildProcess.spawn((*launcher, sys.executable, "-m", module, argument), ALLOCATOR)
     try:
         async with aclosing(child.lines()) as lines:
@@ -173,7 +173,7 @@ async def open_process(
 
 
 class Half:
-    """The report of a process."""
+    """A process of a measurement, which reports in lines of JSON."""
 
     def __init__(self, role: str, child: ChildProcess, lines: AsyncGenerator[bytes, None]) -> None:
         self._role = role
@@ -183,7 +183,10 @@ class Half:
         self._heard_out = trio.Event()
 
     async def hear(self, word: str) -> dict[str, Any]:
-        """Wait for what it says next; raises ``MeasurementError`` when that is something else."""
+        """Return the next report of the process, which has to contain ``word``.
+
+        Raises ``MeasurementError`` for another report, or if the process ends.
+        """
         async for line in self._lines:
             said: dict[str, Any] = json.loads(line)
             if word not in said:
@@ -192,11 +195,11 @@ class Half:
         raise MeasurementError(await self._epitaph())
 
     async def tell(self, what: Any) -> None:
-        """Give it a line of JSON."""
+        """Send the process a value as a line of JSON."""
         await self._child.write(json.dumps(what).encode() + b"\n")
 
     async def listen(self) -> None:
-        """Keep the last complaint; one that nobody reads would block the process some day."""
+        """Read standard error, and keep its last line. A full pipe would block the process."""
         async for line in self._child.error_lines():
             self._complaints.append(line.decode(errors="replace"))
         self._heard_out.set()

@@ -11,7 +11,7 @@ from sphtp_benchmarks.meters import MessageSource, MessageTally, Pauses, Stopwat
 
 
 class TaskRole(StrEnum):
-    """The half of a measurement: a function of the system's module."""
+    """The role of a process: the name of a function of the system's module."""
 
     RECEIVE = "receive"
     SEND = "send"
@@ -26,8 +26,8 @@ class TaskRole(StrEnum):
 class ProcessTask:
     """A role in the measurement of one system in one case; times in seconds.
 
-    ``number`` is that of a worker, from 0 on.
-    The half that waits has port 0, says which one it was given, and the other half gets that.
+    ``number`` is that of a worker, from 0 on. A process that waits for another one has the port 0,
+    and reports the port that it got; the task of the other process has this port.
     """
 
     system: str
@@ -51,7 +51,7 @@ class ProcessTask:
 
     @property
     def max_datagram(self) -> int | None:
-        """The bytes that a datagram may have; None leaves it to the system."""
+        """The most bytes of a datagram; None leaves it to the system."""
         return self._case.max_datagram
 
     @property
@@ -74,7 +74,7 @@ class ProcessTask:
         return MessageTally(self.size, self.warm_up, None if rate is None else Pauses(rate))
 
     def stopwatch(self) -> Stopwatch:
-        """Return the messages to send to and fro."""
+        """Return the messages to send to and fro, with the times of their answers."""
         return Stopwatch(self.size, self.warm_up, self.seconds)
 
     @property
@@ -82,11 +82,11 @@ class ProcessTask:
         return CATALOGS[self.catalog].cases[self.case]
 
     def written(self) -> str:
-        """Return it as an argument of a command."""
+        """Return the task as an argument of a command."""
         return json.dumps(asdict(self))
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return what was written."""
+        """Return the task that ``written`` has made an argument."""
         words = json.loads(text)
         return cls(**words | {"role": TaskRole(words["role"])})

@@ -36,7 +36,7 @@ class Plan:
         ]
 
     def absent(self) -> dict[str, str]:
-        """Return the systems that are wanted and cannot be had, with the reason."""
+        """Return the systems that are wanted and not installed, with the remedy."""
         return {
             name: self.catalog.systems[name].absence
             for name in dict.fromkeys(system for _, system in self.wanted())
@@ -53,7 +53,10 @@ class Plan:
 
 
 def turned(systems: Sequence[str], by: int) -> list[str]:
-    """The systems from another one on: a machine that has just worked hard may be slower."""
+    """Return the systems, beginning with another one in each round.
+
+    A machine that has just worked hard may be slower.
+    """
     start = by % len(systems) if systems else 0
     return [*systems[start:], *systems[:start]]
 
@@ -61,7 +64,7 @@ def turned(systems: Sequence[str], by: int) -> list[str]:
 async def run_rounds(
     plan: Plan, sheet: Sheet, starting: Callable[[int, Measurement], None]
 ) -> None:
-    """Fill the sheet; one failure is written there and does not end the others."""
+    """Make the measurements, and fill the sheet. A failure is noted there, and ends no others."""
     sheet.absent.update(plan.absent())
     for number in range(1, plan.rounds + 1):
         for task in plan.tasks(number):

@@ -1,4 +1,4 @@
-"""A run on a terminal: how far it is, and what came out."""
+"""A run on a terminal: its progress, and its results."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +17,9 @@ from sphtp_benchmarks.text import caption, remarks, table_of
 def progress(
     plan: Plan, console: Console, *, quiet: bool
 ) -> Iterator[Callable[[int, Measurement], None]]:
-    """Show how far a run is; yields what is to be called for each step.
+    """Show the progress of a run. Yield the function to call for each step.
 
-    A terminal gets a bar, anything else a line per step, or nothing when that is to be ``quiet``.
+    A terminal gets a bar. Anything else gets a line for each step, or nothing if ``quiet``.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -42,7 +42,7 @@ def progress(
 
 
 def show(sheet: Sheet, console: Console) -> None:
-    """Print one table per case, and what is missing."""
+    """Print one table per case, and the absent systems and failures."""
     for name, case in sheet.catalog.cases.items():
         lines = table_of(name, sheet)
         if not lines:

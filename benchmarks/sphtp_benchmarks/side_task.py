@@ -7,15 +7,15 @@ from typing import Self
 
 @dataclass(frozen=True, kw_only=True)
 class SideTask:
-    """Base of tasks whose fields JSON can carry; ``side`` is that of the process."""
+    """The base of tasks whose fields JSON can carry; ``side`` is the role of the process."""
 
     side: str
 
     def written(self) -> str:
-        """Return it as an argument of a command."""
+        """Return the task as an argument of a command."""
         return json.dumps(asdict(self))
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return what was written."""
+        """Return the task that ``written`` has made an argument."""
         return cls(**json.loads(text))

@@ -1,4 +1,4 @@
-"""Figures as people read them, the same on the screen and on the page."""
+"""Figures as texts, the same on the screen and on the page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -93,7 +93,7 @@ def cells(figures: Figures) -> tuple[str, ...]:
 
 
 def number(value: float | None, unit: str) -> str:
-    """Return three digits or more, and nothing for None."""
+    """Return a figure with three digits or more; empty for None."""
     if value is None:
         return ""
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
@@ -101,14 +101,14 @@ def number(value: float | None, unit: str) -> str:
 
 
 def share(value: float | None) -> str:
-    """Return a share in percent, as a whole only what is whole; nothing for None."""
+    """Return a share in percent; empty for None. Only 0 and 1 are shown as 0 % and 100 %."""
     if value is None:
         return ""
     return f"{value:.0%}" if value in {0, 1} else f"{min(max(value, 0.0001), 0.9999):.2%}"
 
 
 def factor(value: float | None) -> str:
-    """Return a ratio, and nothing for None."""
+    """Return a ratio with two decimals; empty for None."""
     return "" if value is None else f"{value:.2f}"
 
 

@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def measured(measure: Callable[[Callable[[str], None]], Awaitable[T]], *, quiet: bool) -> T:
-    """Measure, and return what was found; ``measure`` is given what to say its progress with.
+    """Return the result of ``measure``, which gets a function that shows its progress.
 
-    Ends the program with its exit code when the measurement fails or is stopped.
+    End the program with its exit code if the measurement fails or is stopped.
     """
     screen, found = Console(stderr=True), list[T]()
 

@@ -1,4 +1,4 @@
-"""The verb ``sphtp bench company``: what idle channels cost."""
+"""The verb ``sphtp bench company``: the cost of idle channels."""
 
 import json as json_format
 from functools import partial

@@ -1,4 +1,4 @@
-"""The measurement: pairs of processes, one round after the other, and what they say."""
+"""The measurement: pairs of processes, one round after the other, and their reports."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,11 +17,11 @@ GRACE: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Company:
-    """Medians over rounds; memory is of one side's process, per idle channel.
+    """Medians over rounds, but ``traced_bytes`` of one run. Memory is per idle channel at one side.
 
-    ``resident`` is what the process grew by, ``traced`` what Python allocated. ``kept`` is the
-    share of its rate alone that the busy channel keeps, ``idle_cpu`` the share of a processor that
-    both ends of the idle ones take together when nothing else happens.
+    ``resident_bytes`` is the growth of the process, ``traced_bytes`` the memory that Python
+    allocated. ``kept`` is the share of its rate alone that the busy channel keeps, ``idle_cpu`` the
+    share of a processor that both ends of the idle ones take together when nothing else happens.
     """
 
     channels: int
@@ -36,7 +36,7 @@ class Company:
     def of(
         cls, channels: int, rounds: list[Mapping[str, float]], traced: Mapping[str, float]
     ) -> "Company":
-        """Return the figures from what the hosts said."""
+        """Return the figures from the reports of the hosts."""
         return cls(
             channels=channels,
             resident_bytes=median(said["bytes"] for said in rounds),
@@ -48,14 +48,14 @@ class Company:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON wants it."""
+        """Return the figures as a document for JSON."""
         return asdict(self)
 
 
 async def measure(task: CompanyTask, rounds: int, starting: Callable[[str], None]) -> Company:
     """Measure in rounds, and once more with every allocation traced.
 
-    Raises ``MeasurementError``, and whatever happens leaves no process.
+    Raises ``MeasurementError``. No process remains, whatever happens.
     """
     heard = []
     for number in range(1, rounds + 1):
@@ -67,10 +67,11 @@ async def measure(task: CompanyTask, rounds: int, starting: Callable[[str], None
 
 
 async def _listen(task: CompanyTask) -> Mapping[str, float]:
-    with trio.move_on_after(GRACE + 4 * task.seconds):
+    longest = GRACE + 4 * task.seconds
+    with trio.move_on_after(longest):
         guest = replace(task, side=CompanySide.GUEST)
         async with open_process(guest.side, MODULE, guest.written()) as answering:
             host = replace(task, port=int((await answering.hear("port"))["port"]))
             async with open_process(host.side, MODULE, host.written()) as dialling:
                 return await dialling.hear("bytes")
-    raise MeasurementError(f"not done after {GRACE:.0f} s")
+    raise MeasurementError(f"not done after {longest:.0f} s")

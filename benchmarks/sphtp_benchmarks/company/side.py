@@ -23,7 +23,7 @@ END: Final = b"end"
 
 
 def main() -> None:
-    """Do what the argument says."""
+    """Perform the task in the argument."""
     threading.Thread(target=end_with_stdin, daemon=True).start()
     task = CompanyTask.read(sys.argv[1])
     trio.run({CompanySide.HOST: be_host, CompanySide.GUEST: be_guest}[CompanySide(task.side)], task)
@@ -44,7 +44,9 @@ async def be_guest(task: CompanyTask) -> None:
 
 
 async def count(channel: sphtp.Channel) -> None:
-    """Answer each end with how many messages came before it, and the processor time of all."""
+    """Answer each ``END`` with the number of messages up to it since the last one, and the
+    processor time of this process.
+    """
     received = 0
     while True:
         messages = await channel.receive_many(len(BURST))
@@ -55,7 +57,7 @@ async def count(channel: sphtp.Channel) -> None:
 
 
 async def be_host(task: CompanyTask) -> None:
-    """Measure alone, open the idle channels, measure again."""
+    """Measure alone, open the idle channels, measure again, and report."""
     async with sphtp.open_node(HOST) as node, node.open_channel(HOST, task.port) as busy:
         alone = await rate(busy, task.seconds)
         before = await settled_memory(task)
@@ -78,8 +80,8 @@ async def company(node: sphtp.Node, task: CompanyTask) -> AsyncIterator[None]:
 
 
 async def idle_share(channel: sphtp.Channel, seconds: float) -> float:
-    """Return how many processors both processes use while nothing is sent."""
-    await trio.sleep(1 / 8)  # the busy channel says its last
+    """Return the number of processors that both processes use together while nothing is sent."""
+    await trio.sleep(1 / 8)  # for the last acknowledgements of the busy channel
     began = perf_counter()
     used = process_time() + (await _end(channel))[1]
     await trio.sleep(seconds)
@@ -88,7 +90,7 @@ async def idle_share(channel: sphtp.Channel, seconds: float) -> float:
 
 
 async def rate(channel: sphtp.Channel, seconds: float) -> float:
-    """Return how many messages of 64 bytes per second arrive, after a warm-up."""
+    """Return the number of messages of 64 bytes that arrive per second, after a warm-up."""
     await _send(channel, seconds / 4)
     began = perf_counter()
     return await _send(channel, seconds) / (perf_counter() - began)
@@ -102,7 +104,7 @@ async def _send(channel: sphtp.Channel, seconds: float) -> int:
 
 
 async def _end(channel: sphtp.Channel) -> tuple[int, float]:
-    """Return how many messages arrived since the last end, and the other's processor time."""
+    """Return the number of messages since the last ``END``, and the other's processor time."""
     await channel.send(END)
     received, used = await channel.receive()
     return received, used

@@ -15,11 +15,11 @@ class CompanySide(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CompanyTask(SideTask):
-    """Open this many idle channels beside a busy one.
+    """The task to open ``channels`` idle channels beside a busy one.
 
-    ``seconds`` is for each rate, ``settling`` for memory to settle: in that time every idle channel
-    says that it is alive, and is answered. ``traced`` counts what Python allocates, which makes
-    everything slower.
+    Each rate is measured for ``seconds``. Memory settles for ``settling`` seconds, in which every
+    idle channel sends a keepalive and gets its answer. With ``traced``, Python counts the memory
+    that it allocates, which makes everything slower.
     """
 
     channels: int

@@ -1,4 +1,4 @@
-"""The verb ``sphtp bench flood``: what junk does to a node."""
+"""The verb ``sphtp bench flood``: a channel while junk arrives at its node."""
 
 import json as json_format
 from functools import partial

@@ -1,4 +1,4 @@
-"""Datagrams that no node should be moved by."""
+"""Datagrams that a node has to drop."""
 
 import socket
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from struct import Struct
 from time import perf_counter, sleep
 from typing import Final
 
-# Version 1 and each kind there is: what looks right at first costs most.
+# Version 1 and every kind: a datagram that looks right at first costs most.
 FRONT: Final = Struct("<BI")
 FIRST_BYTES: Final = tuple(range(0x10, 0x1C))
 SIZES: Final = (5, 21, 37, 200, 400, 1200)
@@ -26,9 +26,9 @@ def junk(random: Random) -> Iterator[bytes]:
 
 
 def flood(host: str, port: int, rate: int, seed: int) -> None:
-    """Send at this rate until the process ends."""
+    """Send junk at ``rate`` datagrams per second until the process ends."""
     source = junk(Random(seed))
-    ammunition = [next(source) for _ in range(VARIETY)]
+    datagrams = [next(source) for _ in range(VARIETY)]
     began, sent = perf_counter(), 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect((host, port))
@@ -36,7 +36,7 @@ def flood(host: str, port: int, rate: int, seed: int) -> None:
             due = int((perf_counter() - began) * rate)
             for number in range(sent, due):
                 try:
-                    sock.send(ammunition[number % VARIETY])
+                    sock.send(datagrams[number % VARIETY])
                 except (BlockingIOError, ConnectionRefusedError):
                     continue
             sent = due

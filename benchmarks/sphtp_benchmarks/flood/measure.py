@@ -1,4 +1,4 @@
-"""The measurement: a node, its friend, and in the second half one who floods it."""
+"""The measurement: a node, a peer that times its answers, and later a process that floods it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,10 +17,11 @@ US: Final = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class Flood:
-    """Medians over rounds. Round trips in microseconds; ``junk_per_s`` is what the node received.
+    """Medians over rounds, but the largest ``growth_bytes``. Round trips are in microseconds.
 
-    ``slower`` is by how many times the median round trip is longer under the flood, ``growth`` by
-    how many bytes the node's process grew. Messages arrived in order, or nothing is reported.
+    ``junk_per_s`` is the rate of junk datagrams that the node received, ``slower`` the ratio of the
+    median round trip under the flood to that in quiet, ``growth_bytes`` the growth of the node's
+    process. ``messages`` is the number of round trips under the flood, all of them in order.
     """
 
     junk_per_s: float
@@ -34,7 +35,7 @@ class Flood:
 
     @classmethod
     def of(cls, rounds: list[Mapping[str, float]]) -> "Flood":
-        """Return the figures from what the friend said."""
+        """Return the figures from the reports of the friend."""
         return cls(
             junk_per_s=median(said["rate"] for said in rounds),
             quiet_p50_us=median(said["quiet_p50"] * US for said in rounds),
@@ -47,12 +48,12 @@ class Flood:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON wants it."""
+        """Return the figures as a document for JSON."""
         return asdict(self)
 
 
 async def measure(task: FloodTask, rounds: int, starting: Callable[[str], None]) -> Flood:
-    """Measure in rounds. Raises ``MeasurementError``, and whatever happens leaves no process."""
+    """Measure in rounds. Raises ``MeasurementError``. No process remains, whatever happens."""
     heard = []
     for number in range(1, rounds + 1):
         starting(f"round {number}/{rounds}")

@@ -19,11 +19,11 @@ from sphtp_benchmarks.meters import end_with_stdin, say
 HOST: Final = "127.0.0.1"
 REPORT: Final = "report"
 PAUSE: Final = 0.002
-"""Seconds between an answer and the next question: a message now and then, not a stream."""
+"""Seconds between an answer and the next message, so that the channel is mostly idle."""
 
 
 def main() -> None:
-    """Do what the argument says."""
+    """Perform the task in the argument."""
     threading.Thread(target=end_with_stdin, daemon=True).start()
     task = FloodTask.read(sys.argv[1])
     {FloodSide.VICTIM: be_victim, FloodSide.FRIEND: be_friend, FloodSide.FLOOD: be_flood}[
@@ -37,12 +37,12 @@ def be_flood(task: FloodTask) -> None:
 
 
 def be_victim(task: FloodTask) -> None:
-    """Answer every message, and say how this process does when asked."""
+    """Answer every message, and report the figures of this process on request."""
     trio.run(_answer, task)
 
 
 def be_friend(task: FloodTask) -> None:
-    """Ask in quiet, say so, and ask again as soon as somebody floods."""
+    """Time round trips in quiet, report the end of that, and time them again under the flood."""
     trio.run(_compare, task)
 
 
@@ -81,7 +81,7 @@ async def _compare(task: FloodTask) -> None:
 
 
 async def ask(channel: sphtp.Channel, seconds: float) -> list[float]:
-    """Send numbers and wait for each to come back; return how long each took, in seconds."""
+    """Send numbers and wait for each to come back; return the seconds that each took."""
     took, number, until = [], 0, perf_counter() + seconds
     while perf_counter() < until:
         began = perf_counter()
@@ -96,14 +96,14 @@ async def ask(channel: sphtp.Channel, seconds: float) -> list[float]:
 
 
 async def report(channel: sphtp.Channel) -> dict[str, int]:
-    """Ask the victim for its figures."""
+    """Return the figures of the victim."""
     await channel.send(REPORT)
     figures: dict[str, int] = await channel.receive()
     return figures
 
 
 async def _flooded(channel: sphtp.Channel, junk: float) -> None:
-    """Wait until so much junk has come."""
+    """Wait until the victim has received this many junk datagrams."""
     while (await report(channel))["junk"] < junk:
         pass
 

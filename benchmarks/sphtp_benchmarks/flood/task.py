@@ -16,9 +16,9 @@ class FloodSide(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class FloodTask(SideTask):
-    """Ask for ``seconds`` in quiet, and for as long while ``rate`` datagrams a second come.
+    """The task to time round trips for ``seconds`` in quiet, and as long under the flood.
 
-    ``seed`` decides what they hold.
+    The flood is ``rate`` datagrams per second, whose bytes depend on ``seed``.
     """
 
     rate: int

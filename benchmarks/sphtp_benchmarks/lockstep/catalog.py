@@ -28,7 +28,7 @@ THEIRS: Final = (TCP, ZMQ, ZMQ_UNCOPIED, ZENOH, MPI, MPI_SHM)
 def launcher(transport: str) -> tuple[str, ...]:
     """Return the command of Open MPI that starts workers which send by a transport.
 
-    It refuses to start more processes than there are processors, or anything as root, unless asked.
+    It starts more processes than there are processors, and processes as root, only with options.
     """
     return (
         *("mpiexec", "--mca", "pml", "ob1", "--mca", "btl", f"{transport},self"),

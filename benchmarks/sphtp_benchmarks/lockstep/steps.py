@@ -19,13 +19,13 @@ LAST: Final = 1
 
 
 class OutOfStepError(Exception):
-    """An array is not that of this step."""
+    """An array of another step, or of another shape."""
 
 
 def meet(part: ProcessTask, ports: Sequence[int]) -> list[int]:
-    """Send the others the ports on which each worker with a higher number is awaited.
+    """Report the ports on which this worker awaits those with higher numbers, in their order.
 
-    Returns the ports on which those with lower numbers await this one.
+    Return the ports on which those with lower numbers await this one.
     """
     say(ports=list(ports))
     everybody: list[list[int]] = told()
@@ -34,11 +34,11 @@ def meet(part: ProcessTask, ports: Sequence[int]) -> list[int]:
 
 
 class Steps:
-    """Hands out the array of each step, until the first worker says that it is the last one.
+    """The array of each step, up to the step that the first worker marks as the last one.
 
-    There are two arrays, in turn. A worker fills one again when it has those of the step between
-    from all others, and they send these after they have taken the one before: nothing is changed
-    that is still being sent.
+    Two arrays take turns. Before a worker fills an array again, it has received the arrays of the
+    step in between from all others, which send them after they have received that array. So no
+    array changes while it is being sent.
     """
 
     def __init__(self, part: ProcessTask) -> None:
@@ -64,14 +64,17 @@ class Steps:
             self._step += 1
 
     def take(self, array: Array) -> None:
-        """Look at what another worker has sent; raises ``OutOfStepError``."""
+        """Check the array of another worker. Raises ``OutOfStepError``."""
         if array[STEP] != self._step or array.shape != self._arrays[0].shape:
             raise OutOfStepError(f"step {array[STEP]}, shape {array.shape}, in step {self._step}")
         if array[LAST]:
             self._is_last = True
 
     def report(self) -> dict[str, float]:
-        """Return how many steps there were and, of those after the warm-up, what they took."""
+        """Return the number of steps, and that of the steps after the warm-up with their times.
+
+        Raises ``RuntimeError`` if the warm-up is not over.
+        """
         if self._warm is None:
             raise RuntimeError("the last step came before the warm-up was over")
         began, cpu_before, before = self._warm

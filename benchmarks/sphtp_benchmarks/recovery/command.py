@@ -1,4 +1,4 @@
-"""The verb ``sphtp bench recovery``: how long streams take to recover losses, in virtual time."""
+"""The verb ``sphtp bench recovery``: the time in which streams recover losses."""
 
 import json as json_format
 from pathlib import Path
@@ -37,7 +37,7 @@ def recovery(
     markdown: Path | None,
     json: bool,
 ) -> None:
-    """Measure how long streams take to recover losses.
+    """Measure the time in which streams recover losses.
 
     The time is virtual: the same seed gives the same figures on every machine, whatever its load.
     All experiments together take about half a minute. Exit codes: 0 done, 2 usage.

@@ -1,4 +1,4 @@
-"""One trial: a source, some receivers, a network that loses, and how long each repair took."""
+"""One trial: a source, some receivers, a network with losses, and the time of each repair."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ DATAGRAMS: Final = 5000
 ROUND_TRIP: Final = 0.0005
 SIZE: Final = 64
 LONGEST: Final = 60.0
-"""Seconds after the last datagram in which all has to be told."""
+"""Seconds after the last datagram in which each message or its loss has to arrive."""
 
 PROFILES: Final = {
     # Their timers; with their data rate small messages would wait for each other.
@@ -27,7 +27,7 @@ PROFILES: Final = {
 
 @dataclass(frozen=True)
 class RecoveryTrial:
-    """A profile, the share that is lost of all that is sent, and how many receivers share it."""
+    """A profile, the share of lost datagrams, and the number of receivers that share the losses."""
 
     profile: str
     loss: float
@@ -41,7 +41,7 @@ class RecoveryTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """The finding of a trial; times in milliseconds from when a datagram should have arrived."""
+    """The finding of a trial; times are in milliseconds after the arrival without a loss."""
 
     profile: str
     loss: float
@@ -54,12 +54,12 @@ class Recovery:
     naks_per_loss: float
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON wants it."""
+        """Return the figures as a document for JSON."""
         return asdict(self)
 
 
 class Delays(Observer):
-    """Notes how much later than by the way itself each message is told."""
+    """The observer of delays: those of messages, beyond the time on the path."""
 
     def __init__(self) -> None:
         self.sent: list[float] = []
@@ -67,7 +67,7 @@ class Delays(Observer):
         self.losses = 0
 
     def items_delivered(self, now: float, _: Any, items: Sequence[Item]) -> None:
-        """Look at what a receiver reads."""
+        """Record the delays of the messages that a receiver reads, and count the losses."""
         for item in items:
             if isinstance(item, Batch):
                 for number in range(item.first, item.first + len(item.payloads)):
@@ -89,7 +89,7 @@ TRIALS: Final = tuple(
 
 
 def make(trial: RecoveryTrial, seed: int, datagrams: int = DATAGRAMS) -> Recovery:
-    """Send steadily, lose alike on every way, and see how long what was lost takes."""
+    """Make a trial: send steadily, with the same loss on every path, and time the repairs."""
     delays = Delays()
     way = Faults(delay=ROUND_TRIP / 2)
     broadcast = Broadcast(

@@ -29,7 +29,7 @@ LOSS: Final = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """A path to share: between how many, and how much of it is lost at random."""
+    """A path with a number of flows, which share it, and a share of random loss."""
 
     controller: str
     flows: int = 1
@@ -70,7 +70,7 @@ class Used(Finding):
 
 
 def measure(path: Shared, seed: int) -> Used:
-    """Let flows share the path; what counts is the second half of the time."""
+    """Let flows share the path; the second half of the time counts."""
     settings = ChannelSettings(congestion=path.controller, send_buffer_bytes=WAITING)
     crowd = Crowd(seed, 2 * path.flows, Faults(delay=ROUND_TRIP / 2, mtu=ETHERNET), settings)
     ends = [(2 * flow, 2 * flow + 1) for flow in range(path.flows)]

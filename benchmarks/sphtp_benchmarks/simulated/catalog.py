@@ -1,4 +1,4 @@
-"""The experiments that there are, and a run of some of them."""
+"""All experiments, and a run of some of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Run:
                     self.found.setdefault(name, []).append(trial.measure(self.seed))
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON wants it."""
+        """Return the findings as a document for JSON."""
         results = {
             name: [finding.document() for finding in findings]
             for name, findings in self.found.items()

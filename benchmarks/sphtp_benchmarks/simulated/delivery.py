@@ -25,7 +25,7 @@ LONGEST: Final = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Delivered(Finding):
-    """Times in seconds from ``send`` until the peer has the message, those before it too."""
+    """Times in seconds from ``send`` until the peer has the message and all before it."""
 
     loss: float
     copies: int
@@ -45,7 +45,7 @@ class Delivered(Finding):
 
 
 class Recipient:
-    """Reads messages as they come; one of ``size`` bytes has its number in the first four."""
+    """A reader that times messages of ``size`` bytes, which have their number in the first four."""
 
     def __init__(self, pair: Pair, connection: Connection, size: int) -> None:
         self.times: list[float] = []
@@ -68,7 +68,7 @@ class Recipient:
 
 
 def measure(loss: float, copies: int, seed: int, messages: int = MESSAGES) -> Delivered:
-    """Send messages at ``RATE`` with redundancy ``copies``; ``loss`` is each way's."""
+    """Send messages at ``RATE`` with redundancy ``copies``; both directions lose ``loss``."""
     pair = Pair(seed, Faults(delay=ROUND_TRIP / 2), ChannelSettings())
     sender, receiver = pair.open()
     pair.network.set_default(Faults(delay=ROUND_TRIP / 2, loss=loss))

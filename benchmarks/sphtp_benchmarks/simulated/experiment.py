@@ -10,11 +10,11 @@ class Finding:
     """The finding of a trial; a subclass has the figures."""
 
     def cells(self) -> Sequence[str]:
-        """Return the figures as people read them, in the order of the experiment's headings."""
+        """Return the figures as texts, in the order of the experiment's headings."""
         raise NotImplementedError
 
     def document(self) -> dict[str, Any]:
-        """Return the figures as JSON wants them."""
+        """Return the figures as a document for JSON."""
         return asdict(self)
 
 
@@ -28,7 +28,7 @@ class SimulatedTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Trials that belong in one table; ``before`` and ``after`` are what to say around it."""
+    """Trials that belong in one table; ``before`` and ``after`` are the texts around it."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""Latency over a path that loses most of its packets, beside that of Fiedler's rule."""
+"""Latency over a path that loses up to nine packets in ten, beside that of Fiedler's rule."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ SIZE: Final = 1000
 ROUND_TRIP: Final = 0.020
 LOSSES: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
 RUNS: Final = 21
-"""Channels of which the median counts, each with a seed of its own."""
+"""The number of runs of which the median counts, each with a seed of its own."""
 
 LONGEST: Final = 100_000.0
 """Seconds within which all must have arrived."""
@@ -49,14 +49,14 @@ def measure(rule: str, seed: int) -> Endured:
 
 
 def measure_seed_rule(loss: float, seed: int) -> float:
-    """Seconds until all messages have arrived by Fiedler's rule."""
+    """Return the seconds until all messages have arrived by Fiedler's rule."""
     simulation = SeedRule(seed, Faults(delay=ROUND_TRIP / 2, loss=loss), MESSAGES, SIZE)
     simulation.drive(lambda: simulation.is_delivered, LONGEST)
     return simulation.now
 
 
 def measure_channel(controller: str, loss: float, seed: int) -> float:
-    """Seconds until all messages have arrived over a channel that opened before the losses."""
+    """Return the seconds until all messages have arrived over a channel, opened without losses."""
     settings = ChannelSettings(congestion=controller, timeout=86_400)
     pair = Pair(seed, Faults(delay=ROUND_TRIP / 2), settings)
     sender, receiver = pair.open()

@@ -25,15 +25,15 @@ PART: Final = 16_000_000
 SIZE: Final = 64
 INTERVAL: Final = 0.020
 SECONDS: Final = 8.0
-"""For how long small messages are sent; the transfer takes longer than that."""
+"""Seconds for which small messages are sent; the transfer takes longer than that."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
     """Medians of small messages, in seconds.
 
-    Until the peer has them, until the sender's receipt says so, and how long a packet waited in the
-    path's own queue meanwhile.
+    These are the times until the peer has a message, and until the sender's receipt has its
+    outcome, and the wait in the queue of the path.
     """
 
     delivered: float
@@ -70,7 +70,7 @@ class Transfer:
         self._left = size
 
     def go_on(self) -> None:
-        """Queue what there is room for."""
+        """Queue as many messages as there is room for."""
         while self._left and self._sender.port.room_for([PART], BULK):
             self._sender.port.send_many([bytes(PART)], BULK)
             self._pair.touch(self._sender)

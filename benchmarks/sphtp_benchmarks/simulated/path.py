@@ -1,4 +1,4 @@
-"""A bottleneck that bulk senders share: what a line with a queue in front of it does to them."""
+"""A bottleneck that bulk senders share: a line with a queue in front of it."""
 
 from collections import deque
 from statistics import fmean
@@ -22,7 +22,7 @@ SAMPLE: Final = 0.010
 
 
 def bottleneck(loss: float = 0.0) -> Faults:
-    """One way of the path: its rate, its queue, and its share of random loss."""
+    """Return the faults of one direction of the path, with this share of random loss."""
     return Faults(delay=ROUND_TRIP / 2, rate=RATE, queue=PRODUCT, loss=loss, mtu=ETHERNET)
 
 
@@ -41,7 +41,7 @@ class Flow:
         self.work()
 
     def work(self) -> None:
-        """Read what came, and see that there is something to send."""
+        """Read the arrived messages, and queue more if there is room for them."""
         crowd = self._crowd
         self.received += sum(map(len, crowd.receive(self._receiver)))
         if self._receiver.port.is_credit_due:

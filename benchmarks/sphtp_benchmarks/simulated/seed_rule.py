@@ -1,8 +1,8 @@
-"""The rule of the seed that loss recovery is measured by: "Reliable Ordered Messages" (Fiedler).
+"""The rule of Fiedler's "Reliable Ordered Messages", with which loss recovery is compared.
 
-A message that is not acked goes again 0.1 s after it left. Each packet that arrives is answered
-with the seed's header, which acks it and the 31 packets before it. There is no other rule: no
-window, no pace, no estimate.
+Messages that are not acked leave again every 0.1 s. Each packet that arrives is answered with the
+article's header, which acks the newest packet and those of the 31 before it that have arrived.
+There is no other rule: no window, no pace, no estimate.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""One module per system, each used the way its own documentation recommends.
+"""One module per system, each used in the way that its own documentation recommends.
 
 A module has ``receive`` and ``send`` where messages stream one way, ``echo`` and ``ping`` where
 they go to and fro, ``publish`` and ``subscribe`` where one sends to many, ``work`` where all send

@@ -20,7 +20,7 @@ from sphtp_benchmarks.systems.credit import CREDIT, CreditWindow, Grants, Room
 from sphtp_benchmarks.systems.framing import Unframer, framed
 
 HOST: Final = "127.0.0.1"
-IN_FLIGHT: Final = 1 << 20  # bytes; what a QUIC stream may have under way by default
+IN_FLIGHT: Final = 1 << 20  # bytes that a QUIC stream may have under way by default
 PROTOCOLS: Final = ["sphtp-bench"]
 
 
@@ -46,7 +46,7 @@ def ping(part: ProcessTask) -> None:
 
 
 class MessageReceiver(QuicConnectionProtocol):
-    """Counts messages, and grants the sender more."""
+    """The protocol of a receiver, which counts messages, and grants the sender more."""
 
     def __init__(self, tally: MessageTally, window: CreditWindow, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -64,7 +64,7 @@ class MessageReceiver(QuicConnectionProtocol):
 
 
 class Echo(QuicConnectionProtocol):
-    """Sends back what comes."""
+    """The protocol of a receiver that sends everything back."""
 
     def quic_event_received(self, event: QuicEvent) -> None:
         """Return a piece of the stream."""
@@ -73,7 +73,7 @@ class Echo(QuicConnectionProtocol):
 
 
 class Caller(QuicConnectionProtocol):
-    """Has one stream, and keeps what comes back on it until it is asked for."""
+    """The protocol of a sender with one stream, which keeps the bytes that come back on it."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -93,13 +93,13 @@ class Caller(QuicConnectionProtocol):
         self.transmit()
 
     def arrived(self) -> bytes:
-        """Return what has come since the last call."""
+        """Return the bytes that have come since the last call."""
         arrived, self._arrived = self._arrived, b""
         self._changed.clear()
         return arrived
 
     async def some(self) -> bytes:
-        """Wait until something has come, and return it."""
+        """Wait for bytes, and return those that have come."""
         await self._changed.wait()
         return self.arrived()
 

@@ -26,31 +26,31 @@ class CreditWindow:
 
 
 class Grants:
-    """The receiver's side: when to grant."""
+    """The receiver's side: the grants that it owes."""
 
     def __init__(self, window: CreditWindow) -> None:
         self._every = window.every
         self._owed = 0
 
     def due(self, received: int) -> int:
-        """Count messages received; return how often to grant now."""
+        """Count messages received; return the number of grants to send now."""
         due, self._owed = divmod(self._owed + received, self._every)
         return due
 
 
 class Room:
-    """The sender's side: how many messages may still be sent."""
+    """The sender's side: the number of messages that may still be sent."""
 
     def __init__(self, window: CreditWindow) -> None:
         self._window = window
         self._room = window.size
 
     def granted(self, times: int) -> None:
-        """Note grants received."""
+        """Count grants received."""
         self._room += times * self._window.every
 
     def take(self, count: int) -> bool:
-        """Take room for some messages; false when there is not enough."""
+        """Take room for ``count`` messages. Return False if there is not enough."""
         if self._room < count:
             return False
         self._room -= count

@@ -1,6 +1,6 @@
 """ENet through pyenet: reliable packets on one channel.
 
-ENet takes whatever it is given into a queue that it walks on every service, so that a sender that
+ENet queues messages without a limit, and walks through the queue on every service. So a sender that
 is not held back slows it down. Grants from the receiver hold it back; with the window chosen here
 it carries about twice as many small messages as without.
 """

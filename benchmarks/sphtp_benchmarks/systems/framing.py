@@ -17,7 +17,7 @@ def _length(message: bytes) -> bytes:
 
 
 class Unframer:
-    """Cuts a stream back into messages; each byte is copied twice, however small the pieces."""
+    """A splitter of a stream into messages, which copies each byte about twice."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

@@ -47,6 +47,6 @@ async def _work(part: ProcessTask) -> None:
 
 
 def _packed(address: ServerAddress) -> int:
-    """Both ports of a server as one number."""
+    """Return both ports of a server as one number."""
     pub, sub = (int(url.rpartition(":")[2]) for url in (address.pub, address.sub))
     return pub * _PORT + sub

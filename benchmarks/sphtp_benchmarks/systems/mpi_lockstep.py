@@ -1,7 +1,7 @@
-"""Workers of MPI, by mpi4py: ``mpiexec -n 4 python -m ...systems.mpi_lockstep PART``.
+"""Workers of MPI, by mpi4py: ``mpiexec -n 4 python -m ...systems.mpi_lockstep TASK``.
 
-The launcher starts them, and gives the standard input of the parent to the first one alone. When
-that one ends before it has taken leave, the launcher ends the others.
+The launcher starts them, and gives the standard input of the parent to the first one alone. If
+that one ends before it has finalized MPI, the launcher ends the others.
 """
 
 import sys

@@ -38,7 +38,7 @@ async def _send(part: ProcessTask) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(SENDERS if part.case == TASKS else 1):
                 nursery.start_soon(send_each, channel, messages)
-        # The last one leaves when no task has another message in its hands.
+        # The last one leaves when no task has a message left to send.
         await channel.send(source.last)
         source.done()
         await trio.sleep_forever()

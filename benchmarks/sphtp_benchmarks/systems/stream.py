@@ -25,7 +25,7 @@ def publish(part: ProcessTask) -> None:
 
 
 def subscribe(part: ProcessTask) -> None:
-    """Subscribe and count, be it messages or losses."""
+    """Subscribe, and count messages and losses."""
     trio.run(_subscribe, part)
 
 
@@ -53,7 +53,10 @@ async def _subscribe(part: ProcessTask) -> None:
 
 
 def without_losses(items: list[Any], tally: MessageTally) -> list[bytes]:
-    """Return what is no loss; losses are counted. The last message may be one of them."""
+    """Return the messages among the items, and count the losses.
+
+    The last message may be lost.
+    """
     if Loss not in set(map(type, items)):
         return items
     losses = [item for item in items if type(item) is Loss]

@@ -12,7 +12,7 @@ from sphtp_benchmarks.systems.framing import PREFIX
 
 HOST: Final = "127.0.0.1"
 FITS: Final = 16_384
-"""Bytes of an array that any socket buffer takes, whether or not the other end reads."""
+"""Bytes of an array that any socket buffer takes, even if the other end does not read."""
 
 
 def work(part: ProcessTask) -> None:

@@ -1,4 +1,4 @@
-"""Bare UDP on Trio: what a round trip costs before anybody makes it reliable."""
+"""Bare UDP on Trio: the cost of a round trip without reliability."""
 
 import trio
 

@@ -14,7 +14,7 @@ from sphtp_benchmarks.process_task import ProcessTask
 
 HOST: Final = "127.0.0.1"
 LOOK: Final = 0.01
-"""Seconds between two looks at whether the others have subscribed."""
+"""Seconds between two checks that the others have subscribed."""
 
 
 def work(part: ProcessTask) -> None:
@@ -48,7 +48,7 @@ def _has_subscriber(publisher: zenoh.Publisher) -> bool:
 
 
 def _free_port() -> int:
-    """Return a port that was free a moment ago: a session does not say which one it was given."""
+    """Return a port that was free a moment ago, because a session does not report its port."""
     with socket.socket() as taken:
         taken.bind((HOST, 0))
         port: int = taken.getsockname()[1]

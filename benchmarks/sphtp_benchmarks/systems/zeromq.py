@@ -1,6 +1,6 @@
-"""ZeroMQ by its blocking interface, with the high-water marks it comes with.
+"""ZeroMQ by its blocking interface, with its default high-water marks.
 
-Large messages are sent without a copy from the size on where pyzmq recommends that.
+Messages from the size on that pyzmq recommends for this are sent without a copy.
 """
 
 import zmq
@@ -52,7 +52,7 @@ def ping(part: ProcessTask) -> None:
 def publish(part: ProcessTask) -> None:
     """Bind a publisher, wait for its subscribers, and send."""
     source = part.source()
-    socket = zmq.Context.instance().socket(zmq.XPUB)  # PUB that hears who subscribes
+    socket = zmq.Context.instance().socket(zmq.XPUB)  # a PUB that receives the subscriptions
     socket.setsockopt(zmq.XPUB_VERBOSE, 1)
     socket.setsockopt(zmq.XPUB_NODROP, part.system == "zeromq-waits")
     say(port=socket.bind_to_random_port(HOST))
