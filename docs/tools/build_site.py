@@ -29,7 +29,7 @@ START = """\
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build it; return the exit code."""
+    """Build the site; return the exit code."""
     from sphinx.cmd.build import main as sphinx
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -52,10 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def lay_out(folder: Path) -> None:
-    """Put the pages, what they show, and the written pages of the modules in a folder.
+    """Put the pages, their pictures and programs, and the pages of the modules in a folder.
 
     So the sources of the site are in one place, and nothing is written among the documents. Copies
-    are as old as what they were copied from, so that a second build reads only what has changed.
+    have the dates of their originals, so that a second build reads only files that have changed.
     """
     shutil.rmtree(folder, ignore_errors=True)
     for page in site_pages.pages():
@@ -73,7 +73,7 @@ def lay_out(folder: Path) -> None:
 
 
 def drop_old(site: Path, pages: Path) -> None:
-    """Remove from an earlier site what has no source any more; Sphinx leaves it there."""
+    """Remove the pages of an earlier site that have no source any more, which Sphinx leaves."""
     shutil.rmtree(site / "_modules", ignore_errors=True)
     for page in (site / "docs").rglob("*.html"):
         if not (pages / page.relative_to(site)).with_suffix(".md").is_file():
@@ -100,12 +100,12 @@ def add_start(site: Path) -> None:
     shutil.copyfile(script, site / "_static" / "mermaid.js")
 
 
-# What a page loads by itself, without being asked by its reader.
+# The attributes with files that a page loads without an action of its reader.
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("object", "data")}
 
 
 class Page(HTMLParser):
-    """The links of a page, what it loads, and the names of places in it."""
+    """The links of a page, the files that it loads, and the names of places in it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take down the addresses and names of one element."""
+        """Record the addresses and names of one element."""
         for key, value in attrs:
             if value is None:
                 continue
@@ -128,7 +128,7 @@ class Page(HTMLParser):
 
 
 def complaints(site: Path) -> Iterator[str]:
-    """Yield the links that lead nowhere, and what is loaded from elsewhere."""
+    """Yield the links that lead nowhere, and the files that are loaded from elsewhere."""
     for path in sorted(site.rglob("*.html")):
         page = read(path)
         for target in page.loaded:
@@ -146,7 +146,7 @@ def read(path: Path) -> Page:
 
 
 def leads_somewhere(page: Path, target: str) -> bool:
-    """Say whether a link within the site leads to a file, and to a place in it."""
+    """Return True if a link leads out of the site, or to a file and a place in it."""
     address = urlsplit(target)
     if address.scheme or address.netloc:
         return True

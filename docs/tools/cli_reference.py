@@ -30,12 +30,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the page, or compare it with the commands; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    parser.add_argument("--page", type=Path, default=PAGE, help="where the page lives")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the file of the page")
     options = parser.parse_args(arguments)
     if not options.check:
         options.page.write_text(render(), encoding="utf-8")
     elif stale(options.page):
-        sys.stderr.write(f"{options.page} is not what the commands say; run `make docs`\n")
+        sys.stderr.write(f"{options.page} differs from the commands; run `make docs`\n")
         return 1
     return 0
 
@@ -121,7 +121,10 @@ def limits(kind: click.IntRange | click.FloatRange) -> str:
 
 
 def default(option: click.Option) -> str:
-    """Return the default; the settings of the server have theirs in their help."""
+    """Return the default; empty for a flag, and if the help does not show one.
+
+    The settings of the server have theirs in their help.
+    """
     if option.is_flag or option.default is None or not option.show_default:
         return ""
     shown = option.default

@@ -1,8 +1,8 @@
 """Write `sphtp/blocking.pyi` and `sphtp/aio.pyi` from the classes for Trio: `make docs`.
 
-At run time `sphtp.shell.flavours` derives the two flavours from these classes. Type checkers read
-no programs that run, so that this one writes the same down for them. `--check` writes nothing and
-exits with 1 when a file is not what the classes say.
+At run time `sphtp.shell.flavours` derives the two flavours from these classes. Type checkers do not
+run this code, so the files have the same classes for them. `--check` writes nothing, and exits with
+1 if a file differs from the classes.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.check:
             page(flavour).write_text(render(flavour), encoding="utf-8")
         elif stale(flavour):
-            sys.stderr.write(f"{page(flavour)} is not what the classes say; run `make docs`\n")
+            sys.stderr.write(f"{page(flavour)} differs from the classes; run `make docs`\n")
             return 1
     return 0
 
@@ -49,7 +49,7 @@ def page(flavour: str) -> Path:
 
 
 def stale(flavour: str) -> bool:
-    """Return true if the file of a flavour is not what the classes say."""
+    """Return True if the file of a flavour differs from the classes."""
     return page(flavour).read_text(encoding="utf-8") != render(flavour)
 
 
@@ -59,7 +59,7 @@ def render(flavour: str) -> str:
 
 
 class Stub:
-    """The file of one flavour, as it is put together."""
+    """The text of the file of one flavour."""
 
     def __init__(self, flavour: str) -> None:
         self.is_blocking = flavour == "blocking"
@@ -67,7 +67,7 @@ class Stub:
         self.imports = set[tuple[str, str]]()
 
     def text(self) -> str:
-        """Return all of it."""
+        """Return the whole text."""
         classes = [self.class_text(name) for name in CLASSES]
         openers = [self.opener_text(name) for name in OPENERS]
         limit = []
@@ -151,7 +151,7 @@ class Stub:
         return f"{head} -> {ast.unparse(returned)}: ..."
 
     def special(self, cls: type[Any]) -> Iterator[str]:
-        """Yield the methods by which Python iterates and closes."""
+        """Yield the special methods for iteration, and for ``with`` and ``async with``."""
         a, wait = ("", "") if self.is_blocking else ("a", "async ")
         item = ITEMS.get(cls.__name__, "T")
         if hasattr(cls, "__anext__"):
@@ -175,7 +175,7 @@ class Stub:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return self.annotation(ast.parse(node.value, mode="eval").body, module)
         if isinstance(node, ast.Subscript) and self.is_blocking and name_of(node) == "Awaitable":
-            # What a handler returns.
+            # The result of a handler.
             return self.annotation(node.slice, module)
         if isinstance(node, ast.Subscript) and name_of(node) == "Literal":
             self.imports.add(("typing", "Literal"))
@@ -212,7 +212,7 @@ ITEMS = {"Subscription": "T | Loss", "TopicSubscription": "TopicMessage[T] | Top
 
 
 def is_alias(module: str, name: str) -> bool:
-    """Return true if a module of this library defines a name by an assignment."""
+    """Return True if a module of this library defines a name by an assignment."""
     if not module.startswith("sphtp"):
         return False
     return any(
@@ -222,7 +222,7 @@ def is_alias(module: str, name: str) -> bool:
 
 
 def is_overload(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
-    """Return true for one of the signatures of a function that has several."""
+    """Return True for one of the signatures of a function that has several."""
     return isinstance(node, ast.FunctionDef) and "overload" in map(ast.unparse, node.decorator_list)
 
 

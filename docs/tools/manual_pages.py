@@ -1,7 +1,7 @@
 """Write `share/man/man1` from the commands themselves: `make docs`. The wheel installs the pages.
 
-`sphtp.1` has the list of verbs, and each verb a page of its own, `sphtp-VERB.1`, as `git` has it.
-The benchmarks, which no wheel contains, have none. `--check` writes nothing and exits with 1 when a
+`sphtp.1` has the list of verbs, and each verb has a page of its own, `sphtp-VERB.1`, as with `git`.
+The benchmarks, which no wheel contains, have none. `--check` writes nothing and exits with 1 if a
 page differs from its command.
 """
 
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the pages, or compare them; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the pages live")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="the folder of the pages")
     options = parser.parse_args(arguments)
     folder: Path = options.folder
     if not options.check:
@@ -112,7 +112,7 @@ def members_of(command: click.Command) -> Iterator[tuple[str, click.Command]]:
 
 
 def head(name: str, meaning: str) -> Iterator[str]:
-    """Yield the lines that each page begins with; `apropos` finds a page by the second section."""
+    """Yield the lines that each page begins with; `apropos` finds a page by its section NAME."""
     yield '.\\" Written from the commands by docs/tools/manual_pages.py: `make docs`.'
     yield f'.TH {name.upper()} 1 "" "SphTP {version("sphtp")}" "SphTP"'
     yield ".SH NAME"
@@ -120,7 +120,7 @@ def head(name: str, meaning: str) -> Iterator[str]:
 
 
 def short(command: click.Command) -> str:
-    """Return the one line on a command."""
+    """Return the first sentence of a command's help, without its full stop."""
     return (command.short_help or command.get_short_help_str(200)).rstrip(".")
 
 
@@ -171,7 +171,7 @@ def options(command: click.Command) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """Return text as roff takes it; what stands in backquotes is bold."""
+    """Return a text escaped for roff, with the words in backquotes in bold."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     text = re.sub(r"(`+)(.+?)\1", r"\\fB\2\\fR", text)
     return f"\\&{text}" if text.startswith((".", "'")) else text

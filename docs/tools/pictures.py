@@ -3,8 +3,8 @@
 Two pictures come from runs on the simulated network, with a seed: every machine draws the same. The
 charts come from the tables of the benchmarks. The spheres come from a scenario.
 
-`--check` writes nothing, and exits with 1 when a picture is not what its data say. The spheres are
-left out there: their last digits may depend on the processor.
+`--check` writes nothing, and exits with 1 if a picture differs from its data. The spheres are left
+out there: their last digits may depend on the processor.
 """
 
 import argparse
@@ -36,7 +36,8 @@ from sphtp_client.simulation.slabs import Slab, borders
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 
-# Each picture has its own ground, so that it can be read wherever it is shown, and both schemes.
+# Each picture has a background of its own, so that it can be read on any page, and colours for a
+# light and a dark scheme.
 STYLE = """\
 .ground{fill:#fff}.ink{fill:#1f2933}.soft{fill:#5c6773}.line{stroke:#9aa5b1;fill:none}
 .a{fill:#1f6feb}.b{fill:#1a7f5a}.c{fill:#a15c00}.d{fill:#8b4fc0}.bar{fill:#b6c0cb}.wait{fill:#dde3e9}
@@ -65,7 +66,7 @@ class Drawing:
         ]
 
     def text(self, x: float, y: float, words: str, kind: str = "ink") -> None:
-        """Write words from a point on, or as ``kind`` says, up to it or around it."""
+        """Write words from a point, up to it (``end`` in ``kind``), or around it (``middle``)."""
         self._shapes.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>')
 
     def bar(self, x: float, y: float, width: float, height: float, kind: str) -> None:
@@ -119,7 +120,7 @@ class Worker:
 
 
 def draw_lock_step() -> Drawing:
-    """Draw when four workers compute and when they wait, over a path that loses a twentieth."""
+    """Draw the times in which four workers compute and wait, over a path that loses a twentieth."""
     crowd = Crowd(11, WORKERS, Faults(delay=0.002, jitter=0.001, loss=0.05))
     workers = [Worker(number, LATE if number == WORKERS - 1 else 0) for number in range(WORKERS)]
     for here in workers:
@@ -208,7 +209,7 @@ MESSAGES = 16
 
 
 class Journal(Observer):
-    """Takes down what passes between a source and one receiver, with the time."""
+    """A record of the traffic between a source and one receiver, with the times."""
 
     def __init__(self) -> None:
         self.said_at: list[tuple[float, int, bool]] = []
@@ -217,29 +218,29 @@ class Journal(Observer):
         self.told_at: list[tuple[float, int]] = []
 
     def bodies_sent(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
-        """Take down a datagram with data, and whether it went before."""
+        """Record the datagrams with data; a flag marks repairs."""
         for body in outgoing.bodies:
             data = decode_body_untrusted(body, 0)
             if isinstance(data, StreamData):
                 self.said_at.append((now, data.sqn, BodyFlag.REPAIR in data.flags))
 
     def bodies_received(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
-        """Take down the arrival of data."""
+        """Record the arrival of data."""
         found = [decode_body_untrusted(body, 0) for body in bodies]
         self.heard_at += [(now, data.sqn) for data in found if isinstance(data, StreamData)]
 
     def feedback_sent(self, now: float, subscriber: Subscriber, body: bytes) -> None:
-        """Take down a NAK."""
+        """Record a NAK."""
         if isinstance(decode_feedback_untrusted(body, 0), Nak):
             self.asked_at.append(now)
 
     def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[object]) -> None:
-        """Take down how many messages the program reads."""
+        """Record the numbers of messages that the program reads."""
         self.told_at += [(now, len(getattr(item, "payloads", ()))) for item in items]
 
 
 def draw_repair() -> Drawing:
-    """Draw the datagrams of a stream, those that got lost, and how they came after all."""
+    """Draw the datagrams of a stream, those that got lost, and their repairs."""
     journal = Journal()
     broadcast = Broadcast(SEED, 1, Faults(delay=DELAY, loss=0.2), observers=[journal])
     start = broadcast.now
@@ -348,7 +349,7 @@ def draw_charts(charts: Sequence[Chart], heading: str) -> Drawing:
 
 
 def figures(chart: Chart) -> Iterator[tuple[str, float, str]]:
-    """Yield system, figure and how to write it, from the table under a heading."""
+    """Yield each system of the table under a heading, its figure, and the text of the figure."""
     text = (ROOT / "docs" / "reference" / f"{chart.page}.md").read_text(encoding="utf-8")
     section = text.partition(f"\n## {chart.heading}\n")[2].partition("\n## ")[0]
     rows = [
@@ -426,7 +427,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the pictures, or compare them; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    parser.add_argument("--directory", type=Path, default=PICTURES, help="where the pictures live")
+    parser.add_argument("--directory", type=Path, default=PICTURES, help="folder of the pictures")
     options = parser.parse_args(arguments)
     if options.check:
         names = stale(options.directory)
@@ -440,7 +441,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def stale(directory: Path) -> list[str]:
-    """Return the pictures that are missing, or not what their data say."""
+    """Return the pictures that are missing, or differ from their data."""
     pictures = {name: directory / f"{name}.svg" for name in FRESH}
     return [
         name

@@ -22,7 +22,7 @@ LANGUAGES = {".py": "python", ".toml": "toml"}
 
 # The docstring of the package names its public modules.
 MODULES = re.compile(r"`(sphtp\.(?!core|shell)\w+)`")
-# For the core alone.
+# Names of public modules that are for the core alone.
 NOT_PUBLIC = {"untrusted"}
 
 HEADING = re.compile(r"^## (.+)$", re.M)
@@ -106,7 +106,7 @@ def programs() -> list[Path]:
 
 @cache
 def vectors_in(path: Path) -> dict[str, str]:
-    """Return how the examples in a file are shown, by their names."""
+    """Return the blocks of the examples in a file, by their names."""
     vectors = json.loads(path.read_text(encoding="utf-8"))["vectors"]
     return {vector["name"]: shown(vector) for vector in vectors}
 

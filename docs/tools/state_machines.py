@@ -1,6 +1,6 @@
 """Write `docs/reference/state-machines/` from the tables: `make diagrams`.
 
-`--check` writes nothing and exits with 1 when a page does not say what its table says.
+`--check` writes nothing and exits with 1 if a page differs from its table.
 """
 
 import argparse
@@ -61,11 +61,11 @@ INDEX = """\
 # State machines
 
 Every state of the protocols is in a table: in state *at*, event *on* leads to state *to* and
-causes the actions *do*, in order. An event that a state refuses changes nothing. If the application
-caused it, an error is raised; if the network did, it is counted. An event that only states a fact,
-such as a timer that fires too late, is ignored. Each runner declares the cause of each event. The
-last tables of a page have the meanings of the names. These pages are generated from the tables, and
-a test fails when they are stale.
+causes the actions *do*, in order. An event that a state refuses changes nothing. Each runner
+declares one of three rules for such an event. It raises an error, mostly if the application causes
+the event. It counts the event, mostly if the network causes it. Or it ignores an event that only
+states a fact, such as a timer that fires too late. The last tables of a page have the meanings of
+the names. These pages are generated from the tables, and a test fails when they are stale.
 
 {links}
 """
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the pages, or compare them; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    parser.add_argument("--directory", type=Path, default=PAGES, help="where the pages live")
+    parser.add_argument("--directory", type=Path, default=PAGES, help="the folder of the pages")
     options = parser.parse_args(arguments)
     pages = render()
     if options.check:
@@ -139,15 +139,15 @@ def title(source: Source) -> str:
 
 
 def stale(directory: Path, pages: Mapping[str, str]) -> list[str]:
-    """Return the pages that are missing or do not say what their tables say."""
+    """Return the pages that are missing or differ from their tables."""
     found = {path.name: path.read_text(encoding="utf-8") for path in directory.glob("*.md")}
     return [name for name, text in pages.items() if found.get(name) != text]
 
 
 def report(names: list[str]) -> int:
-    """Say which pages are stale and what to do about it."""
+    """Print the names of the stale pages, and the remedy; return the exit code."""
     for name in names:
-        sys.stderr.write(f"docs/reference/state-machines/{name} is not what its table says\n")
+        sys.stderr.write(f"docs/reference/state-machines/{name} differs from its table\n")
     if names:
         sys.stderr.write("Run `make diagrams`, look at the difference, and commit it.\n")
     return 1 if names else 0
