@@ -460,7 +460,7 @@ class DeliveryController:
         return 2 * self._queue.size < self._settings.receive_buffer
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due; None if the transport misses none."""
+        """Return the time at which ``handle_timeout`` is due; None if the transport has no gap."""
         gaps = self._pending.gaps
         return gaps.oldest.since + self._settings.generation if gaps else None
 

@@ -140,7 +140,7 @@ class FetchWindow:
 
     @property
     def next_due(self) -> float | None:
-        """The time at which the first request expires; None if no message of one is wanted."""
+        """The time at which the first request expires that is still wanted; None without one."""
         while self._expiries and not self._wanted.within(*self._expiries[0][1]):
             self._expiries.popleft()
         return self._expiries[0][0] if self._expiries else None
