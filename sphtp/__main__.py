@@ -57,14 +57,14 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the verbs, without importing the verbs."""
-        return sorted({*super().list_commands(ctx), *_found()})
+        return sorted({*super().list_commands(ctx), *_found(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a verb and return its command; None for an unknown verb.
 
         If the import fails, return a command that reports the cause when it is called.
         """
-        found = _found().get(cmd_name)
+        found = _found(ctx).get(cmd_name)
         if found is None:
             return super().get_command(ctx, cmd_name)
         try:
@@ -107,8 +107,14 @@ def main() -> None:
     """
 
 
-def _found() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+def _found(ctx: click.Context) -> dict[str, EntryPoint]:
+    """Return the verbs by name. They are looked up once per command line: `sphtp --help` asks for
+    each of them, which reads the metadata of all installed packages."""
+    found: dict[str, EntryPoint] = ctx.meta.get(GROUP, {})
+    if not found:
+        found = {point.name: point for point in entry_points(group=GROUP)}
+        ctx.meta[GROUP] = found
+    return found
 
 
 def _broken(point: EntryPoint, reason: str) -> click.Command:
