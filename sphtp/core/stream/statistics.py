@@ -1,6 +1,6 @@
 """Counters of sources and receivers, and snapshots of sources, receivers and delivery."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
 from sphtp.core.stream.events import LossReason
@@ -90,7 +90,7 @@ class SourceStatistics:
 
 def source_snapshot(counters: SourceCounters, **levels: int) -> SourceStatistics:
     """Return a snapshot of counters; ``levels`` are the remaining fields."""
-    return SourceStatistics(**asdict(counters), **levels)
+    return SourceStatistics(**_counts(counters), **levels)
 
 
 # Receivers: Ultra Messaging's receiver transport statistics
@@ -240,8 +240,13 @@ def receiver_snapshot(
 ) -> ReceiverStatistics:
     """Return a snapshot of counters; ``pending`` is the present number of missing datagrams."""
     return ReceiverStatistics(
-        **asdict(counters), pending=pending, nak_stm=nak_stm.spread, nak_tx=nak_tx.spread
+        **_counts(counters), pending=pending, nak_stm=nak_stm.spread, nak_tx=nak_tx.spread
     )
+
+
+def _counts(counters: SourceCounters | ReceiverCounters) -> dict[str, int]:
+    # Counts are plain numbers: `asdict` makes a deep copy of each, which takes five times as long.
+    return {field.name: getattr(counters, field.name) for field in fields(counters)}
 
 
 # Delivery controllers
