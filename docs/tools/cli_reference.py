@@ -7,6 +7,7 @@ import argparse
 import inspect
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -45,6 +46,7 @@ def stale(page: Path) -> bool:
     return not page.exists() or page.read_text(encoding="utf-8") != render()
 
 
+@cache
 def render() -> str:
     """Return the text of the page."""
     return "\n".join([HEAD, *(section(name, verb) for name, verb in verbs("", sphtp))])

@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def stale(folder: Path = FOLDER) -> list[str]:
     )
 
 
+@cache
 def render() -> dict[str, str]:
     """Return the text of each page by the name of its file."""
     left_out = {it.name for it in entry_points(group=GROUP) if it.module.startswith(NOT_IN_WHEELS)}

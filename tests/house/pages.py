@@ -104,6 +104,7 @@ def _fenced(text: str, language: str, first_line: int) -> Iterator[tuple[int, st
             yield line, re.sub(rf"^{fence['indent']}", "", fence["text"], flags=re.M)
 
 
+@cache
 def load_tool(name: str) -> ModuleType:
     """Import a generator of pages, which is part of the documents and of no package."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "tools" / f"{name}.py")

@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import click
@@ -128,10 +128,9 @@ def complaint_of_sphtp(arguments: list[str]) -> str | None:
     if arguments in ([], ["--help"], ["--version"]):
         return None
     verb, *rest = arguments
-    found = entry_points(group="sphtp.commands", name=verb)
-    if not found:
+    if verb not in verbs():
         return f"there is no verb {verb}"
-    command: click.Command = next(iter(found)).load()
+    command: click.Command = verbs()[verb].load()
     try:
         command.make_context(verb, rest)
     except click.exceptions.Exit:
@@ -139,6 +138,11 @@ def complaint_of_sphtp(arguments: list[str]) -> str | None:
     except click.ClickException as error:
         return error.format_message()
     return None
+
+
+@functools.cache
+def verbs() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="sphtp.commands")}
 
 
 def complaint_of_make(arguments: list[str]) -> str | None:
