@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,12 @@ def options(command: click.Command) -> dict[str, click.Option]:
     return {key_of(option): option for option in found}
 
 
+@cache
 def verbs() -> dict[str, click.Command]:
-    """Return the verbs of the project, without groups."""
+    """Return the verbs of the project, without groups.
+
+    They bring Matplotlib and Dask along, which nobody loads who only collects tests.
+    """
     with click.Context(main) as context:
         found = {name: main.get_command(context, name) for name in main.list_commands(context)}
     return {name: one for name, one in found.items() if one and not isinstance(one, click.Group)}
@@ -43,20 +48,21 @@ def reads_config(command: click.Command) -> bool:
     return any(one.callback is read_config for one in options(command).values())
 
 
-CLIENTS = {name: command for name, command in verbs().items() if reads_config(command)}
+def clients() -> dict[str, click.Command]:
+    return {name: command for name, command in verbs().items() if reads_config(command)}
 
 
 def test_every_verb_that_is_a_client_reads_the_file_and_the_variables() -> None:
     members = {name for name, one in verbs().items() if "tls_ca" in options(one)} - {"server"}
-    assert CLIENTS.keys() == members
+    assert clients().keys() == members
     assert len(members) > 10
-    assert {it.context_settings.get("auto_envvar_prefix") for it in CLIENTS.values()} == {
+    assert {it.context_settings.get("auto_envvar_prefix") for it in clients().values()} == {
         "SPHTP_CLIENT"
     }
 
 
 def test_the_keys_are_the_options_of_all_verbs() -> None:
-    assert set().union(*map(options, CLIENTS.values())) - {"config"} == KEYS
+    assert set().union(*map(options, clients().values())) - {"config"} == KEYS
 
 
 def test_the_page_of_settings_names_the_keys_and_their_verbs() -> None:
@@ -64,7 +70,7 @@ def test_the_page_of_settings_names_the_keys_and_their_verbs() -> None:
     (text,) = [page.text for page in pages if page.title == "Verbs that are clients"]
     rows = [[re.findall(r"`(\w+)`", cell) for cell in row] for row in table_rows(text)]
     said = {(key, verb) for keys, names in rows for key in keys for verb in names}
-    has = {(key, verb) for verb, command in CLIENTS.items() for key in options(command)}
+    has = {(key, verb) for verb, command in clients().items() for key in options(command)}
     assert said == {(key, verb) for key, verb in has if key != "config"}
 
 

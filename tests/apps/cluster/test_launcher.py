@@ -14,9 +14,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from sphtp_client.cluster import dask_workers
 from sphtp_client.cluster.command import cluster
-from sphtp_client.cluster.dask_workers import DaskLauncher, open_dask
 from sphtp_client.cluster.launcher import OWN_ADDRESS, ProcessSpec, carry
 from sphtp_client.cluster.run_status import ProcessRole, RunStatus
 from sphtp_client.cluster.slurm import SlurmLauncher, open_slurm, slots_of
@@ -231,13 +229,18 @@ async def test_a_scheduler_whose_own_name_is_unknown_here_has_no_network(
 
         def close(self) -> None: ...
 
+    # Loaded here and not above, since Dask takes half a second of each process that collects tests.
+    from sphtp_client.cluster import dask_workers
+
     monkeypatch.setattr(trio.socket, "getaddrinfo", unresolvable)
     monkeypatch.setattr(dask_workers, "Client", Scheduler)
-    async with open_dask("dask://10.0.0.1:8786") as launcher:
+    async with dask_workers.open_dask("dask://10.0.0.1:8786") as launcher:
         assert launcher.network == ""
 
 
 async def test_the_wait_for_a_worker_of_dask_can_be_cancelled(tmp_path: Path) -> None:
+    from sphtp_client.cluster.dask_workers import DaskLauncher
+
     path = tmp_path / "file"
     path.write_text("secret")
     stalled = Stalled()
