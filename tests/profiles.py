@@ -1,6 +1,7 @@
 """How hard Hypothesis tries.
 
-`HYPOTHESIS_PROFILE=nightly` turns every property into a soak.
+`HYPOTHESIS_PROFILE=landing` is for a change that is to land; `nightly` turns every property into a
+soak.
 """
 
 import os
@@ -8,7 +9,8 @@ from typing import Final
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("quick", max_examples=50, deadline=None, print_blob=True)
+settings.register_profile("quick", max_examples=30, deadline=None, print_blob=True)
+settings.register_profile("landing", settings.get_profile("quick"), max_examples=100)
 settings.register_profile(
     "nightly",
     settings.get_profile("quick"),

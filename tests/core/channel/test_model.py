@@ -296,7 +296,7 @@ class Channels(RuleBasedStateMachine):
 
 
 # Faults show within a few steps or after very many, which are the nightly's and the soak's.
-STEPS = 10 if CHOSEN == "quick" else 40
+STEPS = 40 if CHOSEN == "nightly" else 10
 
 TestChannels = Channels.TestCase
 # An example is a conversation of its own, and takes as long as a hundred of other properties.
