@@ -65,10 +65,10 @@ def array_of(dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_an_array_arrives_as_it_was(dtype: str, shape: tuple[int, ...]) -> None:
-    sent = array_of(dtype, shape)
-    assert_same(unpack(pack(sent)), sent)
+def test_an_array_of_any_shape_arrives_as_it_was(dtype: str) -> None:
+    for shape in SHAPES:
+        sent = array_of(dtype, shape)
+        assert_same(unpack(pack(sent)), sent)
 
 
 LEAVES = st.one_of(
@@ -272,15 +272,14 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("filling", [0, 200, 3 * LEAF])
-def test_what_is_no_array_is_malformed(data: bytes, filling: int) -> None:
-    large = pack(b"x" * filling)
+def test_what_is_no_array_is_malformed(data: bytes) -> None:
+    beside = [pack(b"x" * size) for size in (0, 200, 3 * LEAF)]
     for payload in (
         extension(data),
         extension(data, 1),
-        b"\x92" + extension(data, 2) + large,
-        b"\x92" + large + extension(data),
-        b"\x81" + extension(GOOD) + large,
+        *(b"\x92" + extension(data, 2) + large for large in beside),
+        *(b"\x92" + large + extension(data) for large in beside),
+        *(b"\x81" + extension(GOOD) + large for large in beside),
     ):
         with pytest.raises(MALFORMED):
             unpack(payload)

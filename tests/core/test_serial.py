@@ -41,9 +41,9 @@ def test_unwrap_picks_the_nearest(short: int, reference: int, full: int) -> None
 
 
 @starting_anywhere
-@pytest.mark.parametrize("distance", [-HALF, 1 - HALF, -1, 0, 1, HALF - 1])
-def test_unwrap_restores_up_to_half_a_span_away(start: int, distance: int) -> None:
-    assert unwrap(wrap(start + distance), start) == start + distance
+def test_unwrap_restores_up_to_half_a_span_away(start: int) -> None:
+    for distance in (-HALF, 1 - HALF, -1, 0, 1, HALF - 1):
+        assert unwrap(wrap(start + distance), start) == start + distance
 
 
 @starting_anywhere
@@ -139,14 +139,14 @@ def test_walking_over_a_gap_clears_what_was_there(start: int) -> None:
 
 
 @starting_anywhere
-@pytest.mark.parametrize("leap", [8, 9, 15, 16, 100_000, 2**40])
-def test_a_leap_over_the_whole_buffer_forgets_everything(start: int, leap: int) -> None:
-    buffer = SequenceBuffer[int](8, start)
-    for step in range(8):
-        buffer.insert(start + step, step)
-    buffer.insert(start + 7 + leap, -1)
-    assert [step for step in range(8) if start + step in buffer] == []
-    assert buffer.find(start + 7 + leap) == -1
+def test_a_leap_over_the_whole_buffer_forgets_everything(start: int) -> None:
+    for leap in (8, 9, 15, 16, 100_000, 2**40):
+        buffer = SequenceBuffer[int](8, start)
+        for step in range(8):
+            buffer.insert(start + step, step)
+        buffer.insert(start + 7 + leap, -1)
+        assert [step for step in range(8) if start + step in buffer] == []
+        assert buffer.find(start + 7 + leap) == -1
 
 
 @starting_anywhere

@@ -48,12 +48,12 @@ def test_what_a_message_carries_comes_back_bit_by_bit(value):
 
 
 @pytest.mark.parametrize("kind", ["?", "i1", "<i8", "u8", ">u2", "<f2", "<f4", ">f8", "<c16"])
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (40, 50)])
-def test_arrays_come_back_bit_by_bit(kind, shape):
-    array = np.asarray(np.arange(np.prod(shape)).reshape(shape) / 3, kind)
-    back = decode_message(encode_message({"a": array}))["a"]
-    assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, shape, array.tobytes())
-    back[...] = 0
+def test_arrays_come_back_bit_by_bit(kind):
+    for shape in ((), (0,), (3,), (2, 3), (40, 50)):
+        array = np.asarray(np.arange(np.prod(shape)).reshape(shape) / 3, kind)
+        back = decode_message(encode_message({"a": array}))["a"]
+        assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, shape, array.tobytes())
+        back[...] = 0
 
 
 def test_an_array_with_nan_comes_back():

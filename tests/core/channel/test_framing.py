@@ -105,10 +105,10 @@ def test_every_truncation_is_refused(frame: Frame, layout: str) -> None:
 
 
 @pytest.mark.parametrize(("frame", "layout"), VECTORS)
-@pytest.mark.parametrize("tail", ["00", "0b", "ff", "01", "07"])
-def test_trailing_bytes_are_refused(frame: Frame, layout: str, tail: str) -> None:
-    with pytest.raises(RemoteError):
-        decode_frames_untrusted(bytes.fromhex(layout + tail))
+def test_trailing_bytes_are_refused(frame: Frame, layout: str) -> None:
+    for tail in ("00", "0b", "ff", "01", "07"):
+        with pytest.raises(RemoteError):
+            decode_frames_untrusted(bytes.fromhex(layout + tail))
 
 
 @pytest.mark.parametrize(

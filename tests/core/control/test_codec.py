@@ -85,22 +85,20 @@ def test_a_message_over_64_kib_is_refused_on_both_sides() -> None:
         Message(7, 7, 1, (Parameter(1, bytes(65535)),)).encode()
 
 
-@pytest.mark.parametrize("message", FROM_CLIENT + FROM_SERVER + FROM_MEMBER, ids=repr)
-def test_every_message_survives_the_way_to_a_server(message: Any) -> None:
-    assert take(message.encode()) == message
+def test_every_message_survives_the_way_to_a_server() -> None:
+    for message in FROM_CLIENT + FROM_SERVER + FROM_MEMBER:
+        assert take(message.encode()) == message
 
 
-@pytest.mark.parametrize("message", FROM_SERVER, ids=repr)
-def test_every_message_survives_the_way_to_a_client(message: Any) -> None:
-    assert take(message.encode(), for_client=True) == message
+def test_every_message_survives_the_way_to_a_client() -> None:
+    for message in FROM_SERVER:
+        assert take(message.encode(), for_client=True) == message
 
 
-@pytest.mark.parametrize("message", FROM_CLIENT + FROM_SERVER + FROM_MEMBER, ids=repr)
-def test_unknown_parameters_are_skipped(message: Any) -> None:
-    if isinstance(message, client.ClientUser | server.ServerUser):
-        return
-    data = message.encode() + b"\xee\xff\x03\x00new"
-    assert take(data) == message
+def test_unknown_parameters_are_skipped() -> None:
+    for message in FROM_CLIENT + FROM_SERVER + FROM_MEMBER:
+        if not isinstance(message, client.ClientUser | server.ServerUser):
+            assert take(message.encode() + b"\xee\xff\x03\x00new") == message
 
 
 @pytest.mark.parametrize("message", FROM_CLIENT + FROM_SERVER + FROM_MEMBER, ids=repr)

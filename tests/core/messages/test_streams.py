@@ -123,11 +123,11 @@ WRONG: dict[str, Callable[[BitStream], object]] = {
 }
 
 
-@pytest.mark.parametrize("make", [WriteStream, MeasureStream])
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-def test_a_value_that_does_not_fit_is_refused(wrong, make) -> None:
-    with pytest.raises(WireError):
-        wrong(make())
+def test_a_value_that_does_not_fit_is_refused(wrong) -> None:
+    for stream in (WriteStream(), MeasureStream()):
+        with pytest.raises(WireError):
+            wrong(stream)
 
 
 READS: dict[str, tuple[bytes, Callable[[BitStream], object]]] = {
