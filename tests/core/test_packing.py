@@ -99,8 +99,8 @@ HOSTILE = {
     "headers-of-4-kB": b"\xdc\x0f\xff" * 1365,
     "headers-of-1-MiB": b"\xdd\x00\x0f\xff\xff" * (MIB // 5),
     "headers-of-maps": b"\xdf\x00\x07\xff\xff" * (MIB // 5),
-    "too-many": many(b"\x90", 3 * MIB),
-    "too-many-in-parts": b"\x93" + many(b"\xe0") * 3,
+    "too-many": many(b"\x90", MAX_ELEMENTS + 1),
+    "too-many-in-parts": b"\x93" + many(b"\xe0", MAX_ELEMENTS // 3) * 3,
     "too-many-and-open": (b"\xdd\x00\x10\x00\x00" + b"\xe0" * 0xFFFFF) * 3 + b"\xc0",
     "too-deep": b"\x91" * MAX_DEPTH + b"\x90",
     "too-deep-in-maps": b"\x81\xa1x" * MAX_DEPTH + b"\x90",
@@ -279,16 +279,14 @@ def test_values_are_counted_as_they_are(values: list[Any]) -> None:
     assert count_elements(payload, number - 1) is None
 
 
-@pytest.mark.parametrize("size", [0, 1, 31, 32, 255, 256, 65_535, 65_536])
 @pytest.mark.parametrize("kind", [b"\xc4", b"\xc7", b"\xd9"])
 @pytest.mark.parametrize("wider", [0, 1, 2])
-def test_texts_are_counted_however_their_lengths_are_written(
-    size: int, kind: bytes, wider: int
-) -> None:
+def test_texts_are_counted_however_their_lengths_are_written(kind: bytes, wider: int) -> None:
     width = 1 << wider
-    if size >= 256**width:
-        size %= 256**width
-    head = bytes([kind[0] + wider]) + size.to_bytes(width, "big")
-    text = head + b"\x01" * (size + (kind == b"\xc7"))
-    payload = b"\xdd" + (20_000).to_bytes(4, "big") + (b"\x90" * 9_999 + text) * 2
-    assert count_elements(payload, 30_000) == 20_001
+    for size in (0, 1, 31, 32, 255, 256, 65_535, 65_536):
+        if size >= 256**width:
+            continue
+        head = bytes([kind[0] + wider]) + size.to_bytes(width, "big")
+        text = head + b"\x01" * (size + (kind == b"\xc7"))
+        payload = b"\xdd" + (20_000).to_bytes(4, "big") + (b"\x90" * 9_999 + text) * 2
+        assert count_elements(payload, 30_000) == 20_001, size
