@@ -113,7 +113,7 @@ def test_the_interest_can_change() -> None:
 
 
 # In the last of the quick ones a peer changed its groups, and left, and one server's list had both.
-@pytest.mark.parametrize("seed", [0, 1, 4, *soaked((2, 3, 5))])
+@pytest.mark.parametrize("seed", [0, 4, *soaked((1, 2, 3, 5))])
 def test_whatever_is_lost_the_watchers_agree_with_the_servers_in_the_end(seed: int) -> None:
     bus = SimulatedCluster(seed, loss=0.2)
     servers = list(two_servers(bus))
@@ -198,9 +198,11 @@ def test_lists_of_many_groups_leave_together() -> None:
     bus = SimulatedCluster()
     server = active_server(bus)
     groups = [f"g{number}" for number in range(100)]
-    for number, group in enumerate(groups):
-        entered(bus, f"c{number}", [group])
-    watcher = entered(bus, "watcher")
+    members = [bus.client(f"c{number}", presence=[]) for number in range(100)]
+    for member, group in zip(members, groups, strict=True):
+        member.machine.set_groups(bus.now, [group])
+    established(bus, *members)
+    watcher = entered(bus, "watcher", presence=[])
     bus.run(2)
     machine, holder = server.machine, (watcher.machine.id, watcher.machine.nonce)
     for group in groups:

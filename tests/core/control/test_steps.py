@@ -3,6 +3,8 @@
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import BLOB, NONCE, REASON
 from sphtp.core.control.outputs import (
@@ -18,6 +20,7 @@ from sphtp.core.control.outputs import (
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.testing.cluster import SimulatedCluster, server_address
 from tests.core.control.helpers import established, heard, is_established, said
+from tests.soaked import soaked
 
 
 def test_1_servers_draw_even_ids_and_send_heartbeats_about_every_second() -> None:
@@ -143,8 +146,9 @@ def test_11_a_silent_client_is_suspected_then_de_registered_and_its_data_deleted
     assert not other.machine.peers
 
 
-def test_all_steps_with_loss_and_delay_on_three_servers() -> None:
-    for seed in range(4):
+@pytest.mark.parametrize("seeds", [range(2), *soaked([range(2, 30)])], ids=str)
+def test_all_steps_with_loss_and_delay_on_three_servers(seeds: range) -> None:
+    for seed in seeds:
         bus = SimulatedCluster(seed, delay=(0.001, 0.3), loss=0.1)
         servers = [bus.server(n, join=[0], new_cluster=n == 0) for n in range(3)]
         clients: list[Any] = [bus.client(str(n), packed=b"%d" % n) for n in range(5)]
