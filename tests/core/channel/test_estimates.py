@@ -75,7 +75,7 @@ def test_lost_acks_neither_lengthen_the_round_trip_nor_slow_a_sender(
         send(now, source, destination, datagram)
 
     pair.network.send = noting  # type: ignore[method-assign]
-    for _ in range(10):
+    for _ in range(6):
         for address, side in sides.items():
             if not side.port.statistics().waiting:
                 left_at[address] = pair.now

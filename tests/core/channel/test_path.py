@@ -172,7 +172,7 @@ def test_the_rate_never_falls_under_what_pings_take() -> None:
 
 def test_what_is_sent_once_is_no_way_around_the_window() -> None:
     """On a path that loses much: 18 Mbit/s left for a line of 2, 96 % of them in vain."""
-    seconds, size = 5, 1100
+    seconds, size = 2, 1100
     pair = Pair(1, Faults(delay=0.02, rate=2e6, queue=1500, loss=0.1))
     left, _ = pair.open()
     before = left.port.statistics().bytes_sent
@@ -192,14 +192,14 @@ def test_what_goes_again_is_not_kept_off_the_line_by_what_is_new(congestion: str
     pair = Pair(1, Faults(delay=0.02, rate=1e6, queue=1500), settings)
     left, right = pair.open()
     came = 0
-    for _ in range(100):
+    for _ in range(40):
         if room := left.port.room_for([1000] * 50):
             left.port.send_many([bytes(1000)] * room)
             pair.touch(left)
         pair.run(0.05)
         came += len(pair.receive(right))
         pair.touch(right)
-    assert came > 250, "half of what the line takes in 5 s"
+    assert came > 100, "half of what the line takes in 2 s"
 
 
 RESEND_TIME = 0.1

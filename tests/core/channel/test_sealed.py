@@ -7,6 +7,7 @@ from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, check_forgotten, identity
+from tests.soaked import soaked
 
 KNOWN = PeerPin(identity("right").public)
 UNKNOWN = PeerPin()
@@ -25,9 +26,10 @@ def test_messages_pass_both_ways(expectation: PeerPin, psk: bytes | None):
     assert right.peer_key == identity("left").public
 
 
+@pytest.mark.parametrize("seeds", [range(2), *soaked([range(2, 50)])], ids=str)
 @pytest.mark.parametrize("expectation", [KNOWN, UNKNOWN], ids=["IK", "XX"])
-def test_a_bad_network_delays_and_nothing_else(expectation: PeerPin):
-    for seed in range(5):
+def test_a_bad_network_delays_and_nothing_else(expectation: PeerPin, seeds: range):
+    for seed in seeds:
         faults = Faults(loss=0.2, delay=0.02, jitter=0.03, duplicate=0.1, corrupt=0.05)
         pair = SealedPair(seed, faults, PATIENT)
         left, right = pair.open(expectation)

@@ -149,19 +149,11 @@ def check_every_order(seed: int, depth: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("seed", [SEEDS[0], *soaked(SEEDS[1:])])
-def test_every_order_of_the_first_datagrams_gives_one_channel(seed: int) -> None:
-    """Delivered, repeated or lost, in any order, with timers in between: all of it, so deep.
-
-    Who has the lower token makes mirror images of it all, so that the soak has the other one.
-    """
-    assert check_every_order(seed, depth=3) > 300
-
-
-@pytest.mark.soak
+@pytest.mark.parametrize("depth", [2, *soaked([5])])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_order_of_more_datagrams_gives_one_channel(seed: int) -> None:
-    assert check_every_order(seed, depth=5) > 30_000
+def test_every_order_of_the_first_datagrams_gives_one_channel(seed: int, depth: int) -> None:
+    """Delivered, repeated or lost, in any order, with timers in between: all of it, so deep."""
+    assert check_every_order(seed, depth) > {2: 40, 5: 30_000}[depth]
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

@@ -15,6 +15,7 @@ from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow
 from tests.recorder import Recorder
+from tests.soaked import soaked
 
 ROUGH = Faults(delay=0.02, jitter=0.02, loss=0.1, duplicate=0.1, reorder=0.1, reorder_delay=0.05)
 
@@ -44,7 +45,7 @@ def exchange(seed: int) -> tuple[Recorder, ChannelStatistics, Recorder, ChannelS
     return here, left.port.statistics(), there, right.port.statistics()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(2), *soaked(range(2, 40))])
 def test_what_is_told_of_an_exchange_adds_up(seed: int) -> None:
     here, left, there, right = exchange(seed)
     check_counters((here, left), (there, right))
