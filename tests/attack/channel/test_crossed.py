@@ -132,7 +132,7 @@ def test_what_is_noted_of_greets_is_bounded():
     right = make_sealed("right", limits=HandshakeLimits(half_open=8, handshake_timeout=1))
     stage = Stage(1, {RIGHT: right})
     held = list[int]()
-    for number in range(300):
+    for number in range(160):
         at = ("10.6.6.6", 1000 + number)
         key = identity("right").public
         Knocking(stage, right, at, 5 + number, 6, key=key, name=str(number)).enter()

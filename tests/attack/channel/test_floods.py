@@ -25,7 +25,7 @@ BUFFER = 32
 BUFFER_BYTES = 50_000
 MAX_MESSAGE = 25_000
 
-COUNT = 1_000
+COUNT = 400
 """More than what reaches the limits."""
 
 PART = 1024

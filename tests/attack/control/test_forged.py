@@ -88,7 +88,7 @@ def test_nobody_speaks_for_a_client(what: str, secret: bytes | None) -> None:
     assert server.events[events:] == []
     assert len(server.sent) == spoken
     assert refused(server) == 1
-    bus.run(30.0)
+    bus.run(15.0)
     assert is_established(client)
     assert server.of(PeerLeft) == server.of(PeerChanged) == server.of(UserMessage) == []
 
@@ -122,7 +122,7 @@ def test_nobody_speaks_for_a_server_to_another(what: str, secret: bytes | None) 
     assert first.machine.view == view
     assert dict(first.machine.clients) == clients
     assert refused(first) == 1
-    bus.run(30.0)
+    bus.run(15.0)
     assert is_established(client)
     assert first.of(ServerLeft) == first.of(PeerLeft) == []
 
@@ -199,7 +199,7 @@ def test_who_comes_back_through_another_connection_goes_on(secret: bytes | None)
     bus, server, _, client = cluster(secret)
     number, events = client.machine.id, len(client.events)
     bus.reconnect(client, server)
-    bus.run(30.0)
+    bus.run(15.0)
     assert is_established(client)
     assert (client.machine.id, client.events[events:]) == (number, [])
     assert refused(server) == refused(client) == 0

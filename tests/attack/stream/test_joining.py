@@ -142,7 +142,7 @@ async def test_those_who_come_and_go_all_the_time_cost_the_others_no_message() -
     """Each time one leaves, the others get another key."""
     async with streaming() as scene, opened_mallory() as mallory:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(works, scene, *range(300))
+            nursery.start_soon(works, scene, *range(120))
             for _ in range(10):
                 async with AsyncExitStack() as stack:
                     channel = await knock(stack, mallory, scene.here)
