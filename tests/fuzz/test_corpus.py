@@ -12,7 +12,7 @@ from tests.fuzz.targets import CORPUS, TARGETS, kept
 MUTANTS = {True: 30, False: 3}
 """Inputs made up for a decoder, and for whatever lives longer."""
 
-FIRST = 5
+FIRST = 3
 """So many of what is kept for whatever lives longer; those that come first reach most."""
 
 every_target = pytest.mark.parametrize("name", TARGETS)

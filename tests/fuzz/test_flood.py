@@ -5,7 +5,7 @@ import pytest
 from tests.fuzz.flood import flood
 from tests.fuzz.nodes import SUBJECTS
 
-BRIEF = 1000
+BRIEF = 400
 TEN_MILLION = 10_000_000
 
 every_node = pytest.mark.parametrize("subject", SUBJECTS)

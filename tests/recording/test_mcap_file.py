@@ -17,6 +17,7 @@ from sphtp_client.recording.values import (
     message_tree,
     schema_of,
 )
+from tests.soaked import soaked
 
 
 @dataclass
@@ -88,7 +89,7 @@ def test_a_recording_comes_back_and_is_mcap():
 
 
 def test_a_small_recording_that_is_cut_at_any_byte_is_read_to_its_last_whole_record():
-    written = write(24, chunk_bytes=300)
+    written = write(16, chunk_bytes=300)
     for cut in range(len(written.data)):
         recording = read_recording(written.data[:cut])
         found = [message.value()["step"] for message in recording.messages()]
@@ -98,10 +99,11 @@ def test_a_small_recording_that_is_cut_at_any_byte_is_read_to_its_last_whole_rec
         assert f"ends at byte {last}, and {cut - last} " in recording.cut
 
 
-def test_a_large_recording_that_is_cut_anywhere_is_read_so_too(seed):
-    written, random = write(40_000, chunk_bytes=8_192), Random(seed)
+@pytest.mark.parametrize("messages", [8_000, *soaked([40_000])])
+def test_a_large_recording_that_is_cut_anywhere_is_read_so_too(messages, seed):
+    written, random = write(messages, chunk_bytes=8_192), Random(seed)
     whole = len(written.data)
-    for cut in (random.randrange(whole) for _ in range(250)):
+    for cut in (random.randrange(whole) for _ in range(messages // 160)):
         recording, count = read_recording(written.data[:cut]), whole_messages(written, cut)
         assert recording.cut is not None
         # Of the last chunk that is whole: to read all of them each time takes minutes.

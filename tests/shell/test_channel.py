@@ -65,7 +65,7 @@ async def test_messages_arrive_in_order_both_ways():
 async def test_large_messages_arrive_whole_in_small_datagrams(loss):
     """They leave and come many at a time, and loss takes single ones out."""
     settings = ChannelSettings(max_datagram=1200, linger=0.05)
-    sent = [bytes([number]) * 65_536 for number in range(40)]
+    sent = [bytes([number]) * 65_536 for number in range(20)]
     async with connected(loss, settings) as (here, there), trio.open_nursery() as nursery:
         nursery.start_soon(here.send_many, sent)
         assert [await there.receive() for _ in sent] == sent

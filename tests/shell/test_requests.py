@@ -30,6 +30,7 @@ from sphtp.shell.services import Service
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_elsewhere, open_node
 from tests.shell.test_client import client, cluster
+from tests.soaked import soaked
 
 pytestmark = within_20_seconds
 
@@ -363,11 +364,11 @@ KINDS = {
 
 
 class Plan:
-    """What becomes of a thousand requests, by a seed, and what did."""
+    """What becomes of many requests, by a seed, and what did."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, many: int) -> None:
         self.random = random.Random(seed)
-        self.kinds = self.random.choices(list(KINDS), weights=list(KINDS.values()), k=1000)
+        self.kinds = self.random.choices(list(KINDS), weights=list(KINDS.values()), k=many)
         self.ended: dict[int, str] = {}
         self.are_here = trio.Event()
 
@@ -416,14 +417,15 @@ class Plan:
         scope.cancel()
 
 
-async def test_a_thousand_at_once_end_each_as_it_should_and_nothing_is_left(seed: int) -> None:
-    plan = Plan(seed)
+@pytest.mark.parametrize("many", [250, *soaked([1000])])
+async def test_many_at_once_end_each_as_it_should_and_nothing_is_left(many: int, seed: int) -> None:
+    plan = Plan(seed, many)
     async with parties() as (left, right), right.serving("work", plan.handle):
         async with trio.open_nursery() as nursery:
             for number, kind in enumerate(plan.kinds):
                 nursery.start_soon(plan.ask, left, number, kind)
-            await until(lambda: right.requests.statistics().received >= 800)
-            assert left.requests.open_requests > 500
+            await until(lambda: right.requests.statistics().received >= 0.8 * many)
+            assert left.requests.open_requests > many / 2
             plan.are_here.set()
         assert plan.ended == dict(enumerate(plan.kinds))
         await until(lambda: left.requests.open_requests + right.requests.open_requests == 0)

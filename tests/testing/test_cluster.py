@@ -26,9 +26,9 @@ def test_a_crowd_meets_and_is_missed() -> None:
     cluster = SimulatedCluster()
     server = cluster.server(0, new_cluster=True)
     cluster.run(0.5)
-    crowd = [cluster.client(f"{number}") for number in range(100)]
+    crowd = [cluster.client(f"{number}") for number in range(40)]
     watcher = crowd[0]
-    cluster.run_until(lambda: len(watcher.peers) == len(server.clients) - 1 == 99)
+    cluster.run_until(lambda: len(watcher.peers) == len(server.clients) - 1 == 39)
     cluster.run(0.2)  # no message of it is on its way
     cluster.kill(crowd[7])
     cluster.run_until(lambda: bool(watcher.of(PeerLeft)))

@@ -39,9 +39,9 @@ async def test_slabs_over_links_end_in_the_state_of_one(world, count):
     lefts = [None, *(pair[1] for pair in pairs)]
     async with trio.open_nursery() as nursery:
         for slab, left, right in zip(slabs, lefts, rights, strict=True):
-            nursery.start_soon(run_slab, slab, left, right, 80)
+            nursery.start_soon(run_slab, slab, left, right, 40)
     state = concat(slab.spheres for slab in slabs)
-    assert state_sha256(state) == state_sha256(run_whole_box(scenario, 80))
+    assert state_sha256(state) == state_sha256(run_whole_box(scenario, 40))
 
 
 async def test_each_step_is_told(world):

@@ -14,6 +14,7 @@ from sphtp import Outcome, RefusedError, Request, UnreachableError, aio
 from sphtp.config import ChannelSettings
 from sphtp.errors import HandlerCrashedError
 from sphtp.shell.config import Config
+from tests.soaked import soaked
 
 BRIEFLY = Config(channel=ChannelSettings(linger=0.05))
 
@@ -100,7 +101,7 @@ async def receive_with_cancellations(seed: int) -> None:
     assert cancelled
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *soaked(range(1, 10))])
 def test_cancelling_loses_nothing(seed: int) -> None:
     run(receive_with_cancellations(seed))
 

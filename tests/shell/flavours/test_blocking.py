@@ -161,12 +161,12 @@ def test_handlers_serve_in_threads_of_their_own() -> None:
 
         def ask(name: int) -> None:
             with client.open_channel(*server.address) as channel:
-                for number in range(20):
+                for number in range(10):
                     channel.send([name, number])
                     if channel.receive() != [name, number]:
                         failures.append((name, number))
 
-        asking = [threading.Thread(target=ask, args=[name]) for name in range(16)]
+        asking = [threading.Thread(target=ask, args=[name]) for name in range(8)]
         for thread in asking:
             thread.start()
         for thread in asking:

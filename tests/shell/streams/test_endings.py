@@ -242,13 +242,13 @@ async def test_numbers_are_those_that_send_returned() -> None:
         assert await source.send("a") == 0
         assert source.send_nowait("b") == 1
         assert await source.send("x", topic="other") == 0
-        assert await source.send_many(["c"] * 100_000) == [range(2, 100_002)]
+        assert await source.send_many(["c"] * 20_000) == [range(2, 20_002)]
         assert await source.send_many([]) == []
         got = list[Any]()
-        while len(got) < 100_002:
+        while len(got) < 20_002:
             got += await stream.receive_many()
         assert got[:3] == [(0, "a"), (1, "b"), (2, "c")]
-        assert [message.number for message in got] == list(range(100_002))
+        assert [message.number for message in got] == list(range(20_002))
 
 
 async def test_who_comes_back_goes_on_behind_the_number_that_it_knows() -> None:

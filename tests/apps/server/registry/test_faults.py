@@ -7,7 +7,7 @@ from tests.soaked import soaked
 
 
 # The last two of the quick ones once left a client behind that nobody heard.
-@pytest.mark.parametrize("seed", [*range(6), 1075, 1076, *soaked(range(6, 20))])
+@pytest.mark.parametrize("seed", [0, 2, 1075, 1076, *soaked((1, *range(3, 20)))])
 def test_no_id_is_held_twice_and_all_agree_in_the_end(seed: int) -> None:
     check(seed)
 
