@@ -19,6 +19,7 @@ from sphtp_benchmarks.process_task import ProcessTask, TaskRole
 from sphtp_benchmarks.stream.catalog import CASES, STREAMS
 from sphtp_benchmarks.systems import stream
 from sphtp_benchmarks.text import share, table_of
+from tests.cases import each
 from tests.deadline import within_20_seconds
 
 SHORT: dict[str, Any] = {"seconds": 0.05, "warm_up": 0.0, "catalog": "stream"}
@@ -56,7 +57,7 @@ def test_each_table_says_what_it_compares(sheet: Sheet) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "text"),
     [(None, ""), (0.0, "0%"), (1.0, "100%"), (0.5, "50.00%"), (1 - 1e-9, "99.99%")],
 )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import each
 from tests.chaos.ledger import Stream
 
 pytestmark = pytest.mark.chaos
@@ -17,7 +18,7 @@ def faults(
     return "\n".join(stream.faults(unread))
 
 
-@pytest.mark.parametrize(
+@each(
     ("outcomes", "received", "found"),
     [
         (WELL, [0, 1, 1, 2], "not each once, in order"),

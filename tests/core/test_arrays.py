@@ -25,6 +25,7 @@ from sphtp.core.packing import (
     unpack_many,
 )
 from sphtp.errors import MessageTooLargeError, RemoteError
+from tests.cases import each
 from tests.profiles import brisk
 
 TYPES = [
@@ -64,7 +65,7 @@ def array_of(dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return data.astype("u1").view(dtype).reshape(shape)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@each("dtype", TYPES)
 def test_an_array_of_any_shape_arrives_as_it_was(dtype: str) -> None:
     for shape in SHAPES:
         sent = array_of(dtype, shape)
@@ -120,7 +121,7 @@ def test_a_leaf_is_found_or_left_among_many_values(number: int) -> None:
     assert_same(unpack(pack(value)), value)
 
 
-@pytest.mark.parametrize("size", [0, 5, LARGE, 3 * LEAF, 70_000])
+@each("size", [0, 5, LARGE, 3 * LEAF, 70_000])
 def test_every_buffer_arrives_as_bytes(size: int) -> None:
     sent = bytes(range(256)) * (size // 256 + 1)
     sent = sent[:size]
@@ -152,7 +153,7 @@ def peak_of(work: Callable[[], Any]) -> int:
 LARGE_ARRAY = np.arange(50_000.0)
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         LARGE_ARRAY,
@@ -161,7 +162,6 @@ LARGE_ARRAY = np.arange(50_000.0)
         bytearray(LARGE_ARRAY.tobytes()),
         LARGE_ARRAY.tobytes(),
     ],
-    ids=["array", "inside", "view", "bytearray", "bytes"],
 )
 def test_a_large_leaf_is_copied_once_each_way(value: Any) -> None:
     payload = pack(value)
@@ -190,7 +190,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert unpack(pack(np.int16(4))) == 4
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "why"),
     [
         (np.array([None]), "items of type object"),
@@ -204,7 +204,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
         (memoryview(b"abcd")[::2], "contiguous"),
         ({1, 2}, "set"),
     ],
-    ids=range(10),
 )
 def test_what_cannot_be_carried_is_refused_by_name(value: Any, why: str) -> None:
     for one in (value, [value], {"x": value}):
@@ -271,7 +270,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+@each("data", HOSTILE.values())
 def test_what_is_no_array_is_malformed(data: bytes) -> None:
     beside = [pack(b"x" * size) for size in (0, 200, 3 * LEAF)]
     for payload in (

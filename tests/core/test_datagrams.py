@@ -3,9 +3,10 @@
 import pytest
 
 from sphtp.core.datagrams import Datagrams
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "size", "datagrams"),
     [
         (b"", 1, [b""]),

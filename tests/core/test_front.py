@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.datagrams import FRONT, KINDS, VERSION, Kind, decode_front_untrusted, encode_front
 from sphtp.errors import RemoteError
+from tests.cases import each
 
 KNOWN = {VERSION << 4 | kind for kind in KINDS}
 
@@ -17,12 +18,12 @@ def test_the_layout_is_this() -> None:
     assert FRONT.size == 5
 
 
-@pytest.mark.parametrize("kind", Kind)
+@each("kind", Kind)
 def test_what_is_encoded_is_decoded(kind: Kind) -> None:
     assert decode_front_untrusted(encode_front(kind, 4711) + b"more") == (kind, 4711)
 
 
-@pytest.mark.parametrize("length", range(FRONT.size))
+@each("length", range(FRONT.size))
 def test_a_short_front_is_refused(length: int) -> None:
     with pytest.raises(RemoteError, match=f"{length} bytes"):
         decode_front_untrusted(encode_front(Kind.DATA, 1)[:length])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.fsm import Alarms, Machine, Name, Row, Runner, TableError, diagram, table
 from sphtp.errors import StateError
+from tests.cases import each
 
 
 class Door(Name):
@@ -315,7 +316,7 @@ def test_an_alarm_that_the_new_state_refuses_is_stopped() -> None:
     assert house.alarms.pending() == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "what"),
     [
         ({"methods": {Sound.CREAK: House.count}}, "SLAM has no method"),

@@ -24,6 +24,7 @@ from sphtp.core.packing import (
     unpack_shared_untrusted,
 )
 from sphtp.errors import MessageTooLargeError, SettingsError
+from tests.cases import each
 from tests.profiles import brisk
 
 VALUES = st.recursive(
@@ -42,7 +43,7 @@ def test_many_are_what_they_are_one_by_one(values: list[object]) -> None:
         assert unpack_many(payloads) == values
 
 
-@pytest.mark.parametrize(
+@each(
     "payloads",
     [
         [pack(1)],

@@ -1,6 +1,5 @@
 """What is shown of foreign text: all of it to be seen, and nothing that steers."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from sphtp.core.printable import (
     printable,
     printable_lines,
 )
+from tests.cases import each
 
 
 @given(st.text())
@@ -26,7 +26,7 @@ def test_what_can_be_seen_stays(text: str) -> None:
     assert printable(text) == printable_lines(text) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "shown"),
     [
         ("\x1b[31m", r"\u001b[31m"),

@@ -1,10 +1,10 @@
 """What two programs compare: a hash, and enough to name the first difference."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.schema import EXCERPT, Mismatch, Schema, difference, digest_of
+from tests.cases import each
 
 NAMES = st.sampled_from(["Aim", "Hit", "Miss", "Shot", "Step"])
 TYPES = st.dictionaries(NAMES, st.sampled_from(["bits x", "bits y", "msgpack x"]))
@@ -65,10 +65,8 @@ def test_of_a_long_description_the_part_is_shown_that_differs() -> None:
     assert len(words) < 2 * EXCERPT + 50
 
 
-@pytest.mark.parametrize(
-    "line", ["", ": ", "\0\x1b[31m", "A", "A: x", "x" * 60_000, "\ufffd", "A: \n: \n"]
-)
-@pytest.mark.parametrize("digest", [0, 1, digest_of("A: x")])
+@each("line", ["", ": ", "\0\x1b[31m", "A", "A: x", "x" * 60_000, "\ufffd", "A: \n: \n"])
+@each("digest", [0, 1, digest_of("A: x")])
 def test_what_a_stranger_says_does_no_harm(line: str, digest: int) -> None:
     words = schema({"A": "x"}).explain(Mismatch(1, digest, line))
     assert words.startswith("message types differ (here ")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.sent_packets import SequenceBuffer
 from sphtp.core.serial import HALF, SPAN, SerialNumber, unwrap, wrap
+from tests.cases import each
 from tests.profiles import brisk
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
@@ -22,7 +23,7 @@ def test_wrap_keeps_the_low_sixteen_bits(start: int) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("short", "reference", "full"),
     [
         (0, 0, 0),

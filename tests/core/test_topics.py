@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from sphtp.core.topics import LONGEST_TOPIC, TopicPattern, check_topic
 from sphtp.errors import SettingsError
+from tests.cases import each
 from tests.steps import steps
 
 
-@pytest.mark.parametrize("topic", ["", "x" * (LONGEST_TOPIC + 1), "a\nb", "ä" * 128, "\ud800"])
+@each("topic", ["", "x" * (LONGEST_TOPIC + 1), "a\nb", "ä" * 128, "\ud800"])
 def test_topics_that_cannot_be_are_refused(topic: str) -> None:
     with pytest.raises(SettingsError, match="topic"):
         check_topic(topic)
@@ -42,7 +43,7 @@ def test_a_pattern_selects_what_its_stars_stand_for(pattern: list[str], levels: 
         assert selected == model(pattern, levels)
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "selected", "other"),
     [
         ("fluid", ["fluid"], ["fluid/west", "fluids"]),
@@ -58,7 +59,7 @@ def test_patterns_of_the_page(pattern: str, selected: list[str], other: list[str
     assert [topic for topic in selected + other if matches(topic)] == selected
 
 
-@pytest.mark.parametrize("pattern", ["", "a*", "*a/b", "***", "a/**b", "x" * 256])
+@each("pattern", ["", "a*", "*a/b", "***", "a/**b", "x" * 256])
 def test_what_is_no_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(SettingsError, match="pattern is"):
         TopicPattern(pattern)

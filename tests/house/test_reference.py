@@ -33,6 +33,7 @@ from sphtp.errors import SettingsError
 from sphtp_client.run.rules import Restart
 from sphtp_client.run.run_file import ProgramTable, ServersTable
 from sphtp_server.settings import SOURCES, ServerSettings
+from tests.cases import each
 from tests.house.pages import ROOT, load_tool, sections, table_rows
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -111,7 +112,7 @@ def test_every_public_name_has_its_line() -> None:
     assert len(public) < 30, "what most programs use"
 
 
-@pytest.mark.parametrize("module", BY_SUBJECT, ids=lambda it: it.__name__)
+@each("module", BY_SUBJECT)
 def test_every_name_of_a_subject_has_its_line(module: ModuleType) -> None:
     public = {f"{module.__name__}.{name}" for name in dir(module) if is_public(module, name)}
     listed = {name for name in names_on_the_page() if name.startswith(f"{module.__name__}.")}
@@ -194,7 +195,7 @@ def test_names_that_live_elsewhere_live_there() -> None:
         assert hasattr(importlib.import_module(module), attribute), name
 
 
-@pytest.mark.parametrize("name", ["Client", "Peer", "Channel", "Node", "Server"])
+@each("name", ["Client", "Peer", "Channel", "Node", "Server"])
 def test_what_a_line_says_that_a_thing_has_is_all_that_it_has(name: str) -> None:
     thing = getattr(sphtp, name)
     own = {key for key in dir(thing) if not key.startswith("_")}
@@ -293,7 +294,7 @@ def rows(title: str) -> list[Row]:
     return [Row(row[0].strip("`"), row[1].strip("`"), row[2]) for row in table_rows(page[title])]
 
 
-@pytest.mark.parametrize("title", TABLES)
+@each("title", TABLES)
 def test_settings_and_their_defaults_are_those_of_the_code(title: str) -> None:
     kind, _ = TABLES[title]
     said = {row.name: row.default for row in rows(title)}
@@ -310,7 +311,7 @@ def shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@pytest.mark.parametrize("title", TABLES)
+@each("title", TABLES)
 def test_limits_lie_where_the_page_says(title: str) -> None:
     kind, build = TABLES[title]
     for row in rows(title):

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import sphtp
+from tests.cases import each
 
 # The bus, its C library and the event loop that this imports; streams; what reads configurations.
 BUS = {"pynng", "asyncio", "sphtp.shell.bus_dialing"}
@@ -47,7 +48,7 @@ PUBLIC = [
 ]
 
 
-@pytest.mark.parametrize("module", PUBLIC, ids=lambda it: it.__name__)
+@each("module", PUBLIC)
 def test_each_name_is_that_of_the_module_that_it_is_imported_from(module: ModuleType) -> None:
     assert module.__file__
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))

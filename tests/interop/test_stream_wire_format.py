@@ -147,7 +147,7 @@ def shown(kind: str, key: str) -> set[Any]:
     return {fields[key] for fields in named if key in fields}
 
 
-@pytest.mark.parametrize(
+@each(
     ("title", "numbers"),
     [
         ("Bodies", BodyType),

@@ -16,6 +16,7 @@ from sphtp_client.recording.mcap_file import Recording, RecordingWriter, read_re
 from sphtp_client.recording.record import RecordingPlan
 from sphtp_client.recording.steps import RecordedSteps, difference, replay_steps
 from sphtp_client.recording.values import encode_message
+from tests.cases import each
 from tests.deadline import until, within_20_seconds
 from tests.recording.test_real import Recorded
 from tests.shell.test_client import client, cluster
@@ -162,7 +163,7 @@ def test_steps_are_found_up_to_one_that_cannot_be_made_again():
         RecordedSteps(group_recording(5), "gas")
 
 
-@pytest.mark.parametrize(
+@each(
     ("recorded", "got", "text"),
     [
         (1, 2, "recorded 1, now 2"),

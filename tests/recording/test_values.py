@@ -18,6 +18,7 @@ from sphtp_client.recording.values import (
     message_tree,
     schema_of,
 )
+from tests.cases import each
 
 TEXT = st.text(max_size=5) | st.sampled_from(
     ["value", "map", "base64", "dtype", "shape", "data", "float", "extension", "seconds"]
@@ -47,7 +48,7 @@ def test_what_a_message_carries_comes_back_bit_by_bit(value):
     assert pack(decode_message(encode_message(value))) == pack(value)
 
 
-@pytest.mark.parametrize("kind", ["?", "i1", "<i8", "u8", ">u2", "<f2", "<f4", ">f8", "<c16"])
+@each("kind", ["?", "i1", "<i8", "u8", ">u2", "<f2", "<f4", ">f8", "<c16"])
 def test_arrays_come_back_bit_by_bit(kind):
     for shape in ((), (0,), (3,), (2, 3), (40, 50)):
         array = np.asarray(np.arange(np.prod(shape)).reshape(shape) / 3, kind)
@@ -78,17 +79,29 @@ def test_viewers_find_the_numbers_at_their_paths():
     assert schema_of(tree)["properties"]["step"] == {"type": "number"}
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
-        b"", b"3", b"\xff", b"[1]", b'{"value":{"base64":"?"}}', b'{"map":[[1]]}', b'{"map":3}',
+        b"",
+        b"3",
+        b"\xff",
+        b"[1]",
+        b'{"value":{"base64":"?"}}',
+        b'{"map":[[1]]}',
+        b'{"map":3}',
         b'{"dtype":"|O8","shape":[1],"base64":"AAAAAAAAAAA="}',
-        b'{"dtype":"<f8","shape":[2],"data":[1]}', b'{"dtype":"<f8","shape":["a"],"data":[1]}',
-        b'{"dtype":"<f8","shape":[-1],"data":[1]}', b'{"dtype":"<u1","shape":[1],"data":[300]}',
-        b'{"extension":500,"base64":""}', b'{"seconds":"a","nanoseconds":0}', b'{"float":"x"}',
-        b'{"map":[[{"map":[]},1]]}', b"[" * 100_000, b'{"value":' + b"[" * 900 + b"]" * 900 + b"}",
+        b'{"dtype":"<f8","shape":[2],"data":[1]}',
+        b'{"dtype":"<f8","shape":["a"],"data":[1]}',
+        b'{"dtype":"<f8","shape":[-1],"data":[1]}',
+        b'{"dtype":"<u1","shape":[1],"data":[300]}',
+        b'{"extension":500,"base64":""}',
+        b'{"seconds":"a","nanoseconds":0}',
+        b'{"float":"x"}',
+        b'{"map":[[{"map":[]},1]]}',
+        b"[" * 100_000,
+        b'{"value":' + b"[" * 900 + b"]" * 900 + b"}",
     ],
-)  # fmt: skip
+)
 def test_a_malformed_message_is_an_error_of_the_recording(data):
     with pytest.raises(RecordingError):
         decode_message(data)

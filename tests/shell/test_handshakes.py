@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from functools import partial
 
-import pytest
-
 from sphtp.shell.bus_handshakes import AcceptLimits, Handshakes, site_of
+from tests.cases import each
 
 
 @dataclass(eq=False)
@@ -87,7 +86,7 @@ def test_who_only_listens_is_believed_for_the_sake_of_who_speaks() -> None:
     assert not handshakes.trusts("here")
 
 
-@pytest.mark.parametrize(
+@each(
     ("host", "site"),
     [
         ("192.0.2.1", "192.0.2.1"),

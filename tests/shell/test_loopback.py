@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from sphtp.shell.udp import largest_datagram
+from tests.cases import each
 
 
 def test_the_loopback_interface_takes_what_it_says() -> None:
@@ -19,7 +20,7 @@ def test_the_loopback_interface_takes_what_it_says() -> None:
         assert len(one.recv(65_536)) == size
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "2001:db8::1", "fe80::1%eth0"])
+@each("host", ["0.0.0.0", "192.0.2.1", "::", "2001:db8::1", "fe80::1%eth0"])
 def test_where_others_can_be_reached_nothing_is_said(host: str) -> None:
     assert largest_datagram((host, 4711)) == 0
 

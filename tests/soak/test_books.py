@@ -3,6 +3,7 @@
 import pytest
 
 from sphtp.core.channel.receipts import Outcome, Ticket
+from tests.cases import each
 from tests.soak.ledger import Ledger
 from tests.soak.payloads import Kind, Stream, compose, identify
 
@@ -131,7 +132,7 @@ def test_what_was_sent_once_is_awaited_while_it_may_come(ledger: Ledger) -> None
         ledger.hear(second)
 
 
-@pytest.mark.parametrize("size", [6, 7, 200, 1 << 20, (1 << 20) + 5000, 3 << 20])
+@each("size", [6, 7, 200, 1 << 20, (1 << 20) + 5000, 3 << 20])
 def test_messages_of_every_size_say_which_they_are(size: int) -> None:
     payload = compose(UNORDERED, 2**32 - 1, size)
     assert len(payload) == size

@@ -9,6 +9,7 @@ import pytest
 from sphtp.errors import SettingsError
 from sphtp.testing import Faults
 from sphtp.testing.network import RANGES
+from tests.cases import each
 
 
 def changed(name: str, value: float) -> Faults:
@@ -23,7 +24,7 @@ def test_every_field_has_a_range_and_both_ends_are_allowed() -> None:
             assert getattr(changed(name, end), name) == end
 
 
-@pytest.mark.parametrize("name", RANGES)
+@each("name", RANGES)
 def test_what_is_beyond_is_refused_by_name(name: str) -> None:
     low, high = RANGES[name]
     wrong = [low - 1, nan, *([] if high == inf else [high + 1])]

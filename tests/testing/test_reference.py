@@ -8,6 +8,7 @@ import pytest
 
 import sphtp.testing
 from sphtp.testing import Faults, LinkStatistics
+from tests.cases import each
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "testing-kit.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -23,7 +24,7 @@ def test_it_has_programs() -> None:
     assert len(PROGRAMS) == 5
 
 
-@pytest.mark.parametrize("field", fields(Faults), ids=lambda field: field.name)
+@each("field", fields(Faults))
 def test_every_fault_is_in_its_table_with_its_default(field) -> None:
     row = re.search(rf"^\| `{field.name}` \| .+ \| (.+) \| .+ \|$", TEXT, re.M)
     assert row is not None

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from sphtp_client.doctor.collection import members_untrusted, wall_offset_untrusted
 from sphtp_client.doctor.facts import (
     ClusterFacts,
@@ -15,6 +13,7 @@ from sphtp_client.doctor.facts import (
     ServerFacts,
 )
 from sphtp_client.doctor.findings import Level, judge
+from tests.cases import each
 
 ETHERNET = Interface(name="eth0", is_up=True, is_multicast=True)
 MACHINE = MachineFacts(
@@ -53,7 +52,7 @@ def nothing_found(*taken: int) -> Facts:
     return Facts(machine=MACHINE, cluster=cluster)
 
 
-@pytest.mark.parametrize("facts", [machine(), server(), peer(), peer(mtu=65536), peer(mtu=1400)])
+@each("facts", [machine(), server(), peer(), peer(mtu=65536), peer(mtu=1400)])
 def test_a_sound_set_up_has_no_fault(facts: Facts) -> None:
     assert {finding.level for finding in judge(facts)} == {Level.OK}
     assert not any(finding.remedy for finding in judge(facts))
@@ -143,7 +142,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("case", TABLE)
+@each("case", TABLE)
 def test_a_broken_set_up_has_its_one_finding(case: str) -> None:
     facts, expected = TABLE[case]
     found = [it for it in judge(facts) if it.level is not Level.OK]
@@ -152,7 +151,7 @@ def test_a_broken_set_up_has_its_one_finding(case: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "remedy"),
     [
         (
@@ -186,7 +185,7 @@ def test_a_port_that_another_program_has_is_named_beside_the_server_that_is_miss
     assert [it.remedy for it in faults] == ["sphtp server --new", "sudo ss -ltnp 'sport = :8765'"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "remedy"),
     [
         (
@@ -228,12 +227,12 @@ def test_each_error_of_a_server_has_its_command(error: str, remedy: str) -> None
     assert (fault.check, fault.text, fault.remedy) == ("server tcp://gate:8764", sentence, remedy)
 
 
-@pytest.mark.parametrize("told", [None, True, "now", float("nan"), float("inf"), 10**400, [1]])
+@each("told", [None, True, "now", float("nan"), float("inf"), 10**400, [1]])
 def test_a_server_that_says_no_time_is_not_believed(told: object) -> None:
     assert wall_offset_untrusted(told) is None
 
 
-@pytest.mark.parametrize("members", [None, 7, [7], [{}], [{"address": None}], [{"address": "a:0"}]])
+@each("members", [None, 7, [7], [{}], [{"address": None}], [{"address": "a:0"}]])
 def test_a_view_that_names_no_servers_is_not_followed(members: object) -> None:
     assert members_untrusted({"view": {"members": members}}) == []
     assert members_untrusted({"view": members}) == []

@@ -10,13 +10,13 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
 from sphtp.testing import Faults
 from sphtp_client.relay.command import relay
 from sphtp_client.relay.impairment import Direction
 from sphtp_client.relay.options import faults_from
+from tests.cases import each
 
 ADDRESSES = ("127.0.0.1:0", "127.0.0.1:9")
 PROGRAM = "from sphtp_client.relay.command import relay; relay()"
@@ -48,7 +48,7 @@ def test_without_options_nothing_happens_to_datagrams() -> None:
     assert all(faults_from(values, way) == Faults(delay=0) for way in Direction)
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "complaint"),
     [
         ((), "Missing argument 'LISTEN'"),

@@ -11,6 +11,7 @@ from sphtp_client.relay.options import (
     Quantity,
     UdpAddress,
 )
+from tests.cases import each
 
 KINDS = {
     "share": Quantity("share", SHARE, 0, 1),
@@ -20,7 +21,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "text", "number"),
     [
         ("share", "0.05", 0.05),
@@ -39,7 +40,7 @@ def test_units(kind: str, text: str, number: float) -> None:
     assert KINDS[kind].convert(text, None, None) == pytest.approx(number)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "text"),
     [
         ("share", "101%"),
@@ -61,7 +62,7 @@ def test_what_is_none(kind: str, text: str) -> None:
         KINDS[kind].convert(text, None, None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "address"),
     [
         ("127.0.0.1:9000", ("127.0.0.1", 9000)),
@@ -75,7 +76,7 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
     assert UdpAddress().convert(text, None, None) == address
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

@@ -3,12 +3,12 @@
 from math import inf
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp_client.run.rules import ENDED, Phase, ProgramRules, Restart, Rules, RunEnd, RunVerdict
 from sphtp_client.run.run_file import MOST_PROGRAMS
+from tests.cases import each
 
 
 def rules_of(**programs: dict[str, Any]) -> Rules:
@@ -46,7 +46,7 @@ def test_programs_start_when_those_before_them_are_ready_or_have_finished() -> N
     assert rules.end == RunEnd(RunVerdict.FINISHED)
 
 
-@pytest.mark.parametrize(
+@each(
     ("restart", "code", "phase"),
     [
         (Restart.NEVER, 0, Phase.FINISHED),

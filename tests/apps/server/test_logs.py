@@ -26,6 +26,7 @@ from sphtp_server.daemon import FIXED_LIMITS, LIMITS, log_drops
 from sphtp_server.event_log import LINES, EventLog
 from sphtp_server.logs import LogFormat, LogLevel, LogTarget, open_log, open_log_at
 from sphtp_server.settings import ServerSettings
+from tests.cases import each
 
 CLIENT = Peer(5, b"", (("127.0.0.1", 700),), 9)
 NAMED = replace(CLIENT, name="fluid-1")
@@ -47,7 +48,7 @@ def logged(*events: ServerEvent, level: LogLevel = "debug") -> list[dict[str, ob
     return [json.loads(line) for line in written(*events, level=level)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("event", "expected"),
     [
         (

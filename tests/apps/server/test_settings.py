@@ -97,8 +97,8 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("page", ["metrics", "web"])
-@pytest.mark.parametrize(
+@each("page", ["metrics", "web"])
+@each(
     ("place", "text"),
     [
         ("0.0.0.0:9464", "-token-file"),
@@ -265,7 +265,7 @@ def test_a_repeatable_setting_is_shown_as_it_was_typed() -> None:
         load({"join": ("a:1", "nonsense")})
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "text"),
     [
         ({"registry_user": "gas"}, "only one is given"),
@@ -378,7 +378,7 @@ def test_all_addresses_of_a_machine_are_nowhere_to_be_reached_at() -> None:
     assert settings.advertise == "tcp://example:8764"
 
 
-@pytest.mark.parametrize(
+@each(
     ("ports", "expected"),
     [
         ({}, (8764, 8765)),
@@ -462,7 +462,7 @@ def test_the_files_become_a_config(tmp_path: Path) -> None:
     assert load().admit()(Peer(7, b"", (), 5))
 
 
-@pytest.mark.parametrize(
+@each(
     "flags",
     [
         ("--secret-file", "/nowhere/file"),

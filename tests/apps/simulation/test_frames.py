@@ -28,6 +28,7 @@ from sphtp_client.simulation.observables import observe
 from sphtp_client.simulation.scenario_file import load_scenario, parse_scenario
 from sphtp_client.simulation.slabs import Slab
 from sphtp_client.simulation.state import state_sha256
+from tests.cases import each
 from tests.profiles import brisk
 
 
@@ -73,7 +74,7 @@ NAN = float("nan")
 FAR = np.array([[0.0, NAN, 0.0]] * 2).tobytes()
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "value"),
     [
         ("step", -1),

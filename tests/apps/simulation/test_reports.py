@@ -2,7 +2,6 @@
 
 import io
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from sphtp_client.simulation.reports import (
     Totals,
     parse_event,
 )
+from tests.cases import each
 
 
 def test_what_is_written_is_read():
@@ -35,7 +35,7 @@ def test_a_log_line_of_a_server_is_read_and_its_other_keys_are_skipped():
     assert parse_event(line) == Started(id=4, pub="tcp://h:1", sub="tcp://h:2")
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         b"",
@@ -80,7 +80,7 @@ EVENTS = [
 ]
 
 
-@pytest.mark.parametrize(("event", "part"), EVENTS)
+@each(("event", "part"), EVENTS)
 def test_every_event_has_a_sentence_and_a_json_line(event, part):
     text, json = io.StringIO(), io.StringIO()
     REPORTERS["text"](text, io.StringIO()).report(event)

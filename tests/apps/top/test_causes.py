@@ -22,6 +22,7 @@ from sphtp_client.top.model import (
     SubscriptionReport,
 )
 from tests.apps.top.samples import CHANNEL, channel, group, observed, state
+from tests.cases import each
 
 WAITING = {"messages_waiting": 9, "window_bytes": 64_000, "in_flight_bytes": 63_500}
 SOURCE = SourceReport(node="ada", topics="density", waiting=50_000)
@@ -89,7 +90,7 @@ CHANNELS: dict[str, tuple[Any, list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CHANNELS)
+@each("case", CHANNELS)
 def test_a_channel_says_why_it_waits(case: str) -> None:
     figures, expected = CHANNELS[case]
     assert texts(find_causes([observed(state(channel(**figures)))])) == expected
@@ -107,7 +108,7 @@ def receiver(peer: str, room: int | None, behind: int = 0) -> ReceiverReport:
     return ReceiverReport(peer=peer, receiver="1", behind=behind, room=room)
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         (replace(SOURCE, waiting=0), []),
@@ -190,7 +191,7 @@ def standing(*members: object) -> Observation:
     return observed(state(*members, at=1.0), state(*members, at=0.0))
 
 
-@pytest.mark.parametrize(
+@each(
     ("members", "expected"),
     [
         (

@@ -12,6 +12,7 @@ from sphtp_client.top.model import (
     read_status_untrusted,
 )
 from tests.apps.top.samples import CHANNEL, channel, group, node, observed, state
+from tests.cases import each
 
 
 def test_a_channel_has_the_figures_of_its_labels() -> None:
@@ -76,7 +77,7 @@ def test_nodes_have_their_state_and_their_clock() -> None:
     assert nodes[1].clock_error == 0.002
 
 
-@pytest.mark.parametrize(
+@each(
     "sample",
     [
         Sample("process_cpu_seconds_total", {}, 1),

@@ -18,6 +18,7 @@ from sphtp import aio
 from sphtp.errors import RemoteError, SettingsError
 from sphtp_client.top.model import PlaceReport, read_samples_untrusted
 from sphtp_client.top.places import PageReader, ServerReader, parse_places, samples_untrusted
+from tests.cases import each
 
 PAGE = b"""\
 # HELP sphtp_channel_messages_waiting Messages.
@@ -71,7 +72,7 @@ def test_a_page_is_read_with_its_token() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "error"),
     [
         (b"220 mail.example ESMTP\r\n\r\n", "its answer is not HTTP"),
@@ -167,7 +168,7 @@ def test_a_server_reports_its_clients_and_a_dead_one_has_a_reason() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "places"),
     [
         ("9464", ["127.0.0.1:9464"]),
@@ -191,11 +192,21 @@ def test_addresses_of_pages_and_servers(text: str, places: list[str]) -> None:
             assert isinstance(reader, ServerReader)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
-    ["", "host", "host:", "host:http", "ftp://host:1", "9-8", "1-9999", "host:99999", "tcp://a",
-     "http://host:1/a b"],
-)  # fmt: skip
+    [
+        "",
+        "host",
+        "host:",
+        "host:http",
+        "ftp://host:1",
+        "9-8",
+        "1-9999",
+        "host:99999",
+        "tcp://a",
+        "http://host:1/a b",
+    ],
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(SettingsError):
         parse_places([text], CONFIG, 5.0)

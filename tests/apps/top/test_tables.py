@@ -1,10 +1,9 @@
 """Rows: made of states, sorted, filtered, and cut to the width of a terminal."""
 
-import pytest
-
 from sphtp_client.top.model import Observation, PlaceReport, Sample, read_status_untrusted
 from sphtp_client.top.tables import VIEWS, TableRow, View, arranged, as_lines, fitting_columns
 from tests.apps.top.samples import CHANNEL, channel, group, node, observed, state
+from tests.cases import each
 
 BY_NAME = {view.name: view for view in VIEWS}
 
@@ -130,7 +129,7 @@ def test_a_filter_looks_into_all_cells() -> None:
     assert peers(arranged(many(), 0, descends=False, wanted="nobody")) == []
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=lambda it: it.name)
+@each("view", VIEWS)
 def test_columns_of_low_ranks_are_the_last_to_go(view: View) -> None:
     seen = [*view.rows([observed(NOW, BEFORE)])]
     all_columns = [*range(len(view.columns))]

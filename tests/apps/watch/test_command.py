@@ -1,16 +1,16 @@
 import json
 
-import pytest
 from click.testing import CliRunner, Result
 
 from sphtp_client.watch.command import watch
+from tests.cases import each
 
 
 def call(*options: str) -> Result:
     return CliRunner().invoke(watch, options)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "part"),
     [
         (("--server", "nonsense"), "server address 'nonsense': allowed is"),

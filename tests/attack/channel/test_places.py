@@ -24,6 +24,7 @@ from sphtp.core.datagrams import FRONT, Kind, encode_front
 from sphtp.core.secure.noise_framework import IK, NoiseHandshake
 from sphtp.testing.pair import Stage
 from tests.attack.channel.mallory import Knocking, Sent, answers, kind_of, meddle, watch
+from tests.cases import each
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
 from tests.core.channel.talk import offer
 
@@ -185,8 +186,8 @@ def test_a_peer_refuses_no_channel_but_its_own():
     assert left.counters.malformed == 2
 
 
-@pytest.mark.parametrize("kind", [Kind.DATA, Kind.REFUSE, Kind.ACCEPT, Kind.GREET])
-@pytest.mark.parametrize("is_known", [True, False])
+@each("kind", [Kind.DATA, Kind.REFUSE, Kind.ACCEPT, Kind.GREET])
+@each("is_known", [True, False])
 def test_what_comes_in_a_handshake_is_a_connect_and_nothing_else(kind: Kind, is_known: bool):
     """A CONNECT by its fields, and by its front a message for somebody else's channel."""
     pair = SealedPair(0)

@@ -11,6 +11,7 @@ from sphtp.core.control.outputs import PeerLeft, ServerLeft
 from sphtp.core.secure.vouch import MARK_SIZE, SPEAKERS_KEPT, Authenticity, Voucher, strip
 from sphtp.errors import MessageTooLargeError
 from sphtp.testing.cluster import SimulatedCluster
+from tests.cases import each
 from tests.core.control.helpers import Node, established, is_established
 
 SECRET = bytes(range(32))
@@ -63,7 +64,7 @@ def test_a_goodbye_cannot_be_kept_for_later() -> None:
     assert again.machine.id in first.machine.clients
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each("seed", range(5))
 def test_what_was_bent_is_not_heard(seed: int) -> None:
     """What must hold: with any one bit changed, a message is nobody's."""
     choice = random.Random(seed)

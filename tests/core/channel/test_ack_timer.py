@@ -7,6 +7,7 @@ from sphtp.core.channel.received_packets import FULL_SIZE, MOST_UNACKED, REPEAT_
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.timers import INFINITY
 from sphtp.testing import Faults, Pair
+from tests.cases import each
 
 
 def test_an_ack_waits_for_company_and_not_for_long() -> None:
@@ -22,8 +23,8 @@ def test_an_ack_waits_for_company_and_not_for_long() -> None:
     assert timer.due == pytest.approx(2.01), "the count starts anew"
 
 
-@pytest.mark.parametrize("every", [1, 2, 4])
-@pytest.mark.parametrize("size", [100, FULL_SIZE, 9000])
+@each("every", [1, 2, 4])
+@each("size", [100, FULL_SIZE, 9000])
 def test_an_ack_is_due_for_more_bytes_than_the_full_packets_before_it_hold(
     every: int, size: int
 ) -> None:
@@ -138,7 +139,7 @@ def test_a_late_ack_does_not_make_the_way_longer() -> None:
     assert left.port.statistics().rtt == pytest.approx(0.1, abs=0.01)
 
 
-@pytest.mark.parametrize(("missing", "times"), [(0, 1), (3, 1), (4, 2), (9, 3), (31, 8)])
+@each(("missing", "times"), [(0, 1), (3, 1), (4, 2), (9, 3), (31, 8)])
 def test_an_ack_is_said_again_while_many_are_missing(missing: int, times: int) -> None:
     timer = AckTimer(2, 0.01)
     timer.owe(1.0, 40, 1, FULL_SIZE, at_once=True, missing=missing)

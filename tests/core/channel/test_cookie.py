@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sphtp.core.channel.noise import COOKIE_SIZE
 from sphtp.core.channel.responder import CookieJar
 from sphtp.errors import SettingsError
+from tests.cases import each
 from tests.reach import reach
 
 LIFETIME = 60.0
@@ -54,7 +55,7 @@ def test_a_cookie_is_good_in_this_lifetime_and_the_next(now: float, later: float
     assert cookies.is_good(now + later, cookie, b"x") == (age <= 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("at", "good"),
     [(0.0, True), (59.9, True), (60.0, True), (119.9, True), (120.0, False), (1e9, False)],
 )

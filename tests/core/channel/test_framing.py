@@ -36,6 +36,7 @@ from sphtp.core.channel.frames import (
 )
 from sphtp.core.wire import LENGTH_OVERHEAD
 from sphtp.errors import RemoteError
+from tests.cases import each
 
 VECTORS: list[tuple[Frame, str]] = [
     (Messages(0x83, 0x0102, [b"ab", b""]), "01 83 0201 0200 0200 0000 6162"),
@@ -75,7 +76,7 @@ frames = st.one_of(
 )
 
 
-@pytest.mark.parametrize(("frame", "layout"), VECTORS)
+@each(("frame", "layout"), VECTORS)
 def test_the_layout_is_this(frame: Frame, layout: str) -> None:
     assert encode_frames([frame]) == bytes.fromhex(layout)
     assert decode_frames_untrusted(bytes.fromhex(layout)) == [frame]
@@ -96,7 +97,7 @@ def test_every_kind_has_a_vector() -> None:
     assert kinds | {FrameKind.PADDING} == set(FrameKind)
 
 
-@pytest.mark.parametrize(("frame", "layout"), VECTORS)
+@each(("frame", "layout"), VECTORS)
 def test_every_truncation_is_refused(frame: Frame, layout: str) -> None:
     data = bytes.fromhex(layout)
     for length in range(1, len(data)):
@@ -104,14 +105,14 @@ def test_every_truncation_is_refused(frame: Frame, layout: str) -> None:
             decode_frames_untrusted(data[:length])
 
 
-@pytest.mark.parametrize(("frame", "layout"), VECTORS)
+@each(("frame", "layout"), VECTORS)
 def test_trailing_bytes_are_refused(frame: Frame, layout: str) -> None:
     for tail in ("00", "0b", "ff", "01", "07"):
         with pytest.raises(RemoteError):
             decode_frames_untrusted(bytes.fromhex(layout + tail))
 
 
-@pytest.mark.parametrize(
+@each(
     "layout",
     [
         "01 00 0000 0000",  # no messages
@@ -168,9 +169,7 @@ def test_no_frames_are_an_ack() -> None:
         assert (packet.ack_delay, packet.frames) == (delay, asking)
 
 
-@pytest.mark.parametrize(
-    ("delay", "told"), [(0, 0), (0.00014, 0.0001), (1, 1), (6.5535, 6.5535), (99, LONGEST_DELAY)]
-)
+@each(("delay", "told"), [(0, 0), (0.00014, 0.0001), (1, 1), (6.5535, 6.5535), (99, LONGEST_DELAY)])
 def test_a_delay_is_told_in_steps(delay: float, told: float) -> None:
     (frame,) = decode_frames_untrusted(encode_frames([AckDelay(delay)]))
     assert isinstance(frame, AckDelay)

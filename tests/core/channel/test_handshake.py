@@ -27,6 +27,7 @@ from sphtp.core.channel.handshake import (
 from sphtp.core.channel.settings import SMALLEST_DATAGRAM
 from sphtp.core.schema import Mismatch
 from sphtp.errors import RemoteError, WireError
+from tests.cases import each
 
 OFFER = TransportParameters(
     connection_id=0x11223344,
@@ -137,7 +138,7 @@ def test_padding_of_a_connect_may_be_anything() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "nonsense",
     [
         {"connection_id": 0},

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.frames import DATA, Header, decode_data_untrusted, encode_data
 from sphtp.errors import RemoteError
+from tests.cases import each
 
 # version 1 and kind, connection id, then sequence, ack, ack_bits; little-endian.
 DATA_PACKET = bytes.fromhex("10 44332211 0201 0403 08070605")
@@ -21,7 +22,7 @@ def test_what_is_encoded_is_decoded() -> None:
     assert decode_data_untrusted(DATA_PACKET + b"frames") == HEADER
 
 
-@pytest.mark.parametrize("length", range(DATA.size))
+@each("length", range(DATA.size))
 def test_a_short_header_is_refused(length: int) -> None:
     with pytest.raises(RemoteError, match=f"{length} bytes"):
         decode_data_untrusted(DATA_PACKET[:length])

@@ -1,8 +1,7 @@
 """The table, and what the runner makes of it."""
 
-import pytest
-
 from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
+from tests.cases import each
 
 REPORTS = {Action.END, Action.FINISH, Action.LINGER}
 
@@ -17,7 +16,7 @@ def test_what_has_ended_stays_so() -> None:
     assert all(LIFECYCLE.find(State.CLOSED, event) is None for event in Event)
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.CLOSED])
+@each("state", [state for state in State if state is not State.CLOSED])
 def test_a_program_can_always_give_up(state: State) -> None:
     row = LIFECYCLE.find(state, Event.ABORT)
     assert row is not None

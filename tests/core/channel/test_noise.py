@@ -25,6 +25,7 @@ from sphtp.core.channel.path_validation import decode_path_untrusted, encode_pat
 from sphtp.core.channel.stateless_reset import RESET_SIZE, decode_reset_untrusted, encode_reset
 from sphtp.core.datagrams import VERSION, Kind, decode_front_untrusted
 from sphtp.errors import RemoteError
+from tests.cases import each
 
 GREET = Greet(0x01020304, 0x1112131415161718, 2, bytes(range(16)), bytes(160))
 CONFIRM = Confirm(0x01020304, 0x1112131415161718, b"noise")
@@ -67,7 +68,7 @@ def test_the_others_are_read_as_they_were_written(to: int, token: int, noise: by
     assert decode_reset_untrusted(encode_reset(to, proof)) == proof
 
 
-@pytest.mark.parametrize(("datagram", "decode", "smallest"), FIXED + OPEN_ENDED)
+@each(("datagram", "decode", "smallest"), FIXED + OPEN_ENDED)
 def test_one_that_is_cut_is_refused(datagram: bytes, decode: Decoder, smallest: int):
     for size in range(smallest):
         with pytest.raises(RemoteError):

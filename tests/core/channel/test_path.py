@@ -16,6 +16,7 @@ from sphtp.core.channel.settings import ChannelSettings, Delivery
 from sphtp.core.token_bucket import BURST
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.cases import each
 from tests.core.channel.batches import acked, single
 from tests.core.channel.talk import follow
 
@@ -216,7 +217,7 @@ CLEAR = trip(*[0.02] * 20)
 QUEUED = trip(0.02, *[0.2] * 20)
 
 
-@pytest.mark.parametrize(
+@each(
     ("measured", "loss", "silent", "size", "number"),
     [
         (RoundTrip(), 0.0, 0.0, 1200, PROBE_PACKETS),

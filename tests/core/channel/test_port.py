@@ -11,6 +11,7 @@ from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.errors import StateError
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.cases import each
 from tests.core.channel.talk import follow, send_once
 from tests.steps import steps
 
@@ -29,8 +30,8 @@ def settled(connection: Connection) -> list[Ticket]:
     return found
 
 
-@pytest.mark.parametrize("size", [0, 1000, 100_000])
-@pytest.mark.parametrize("delivery", [Delivery.RELIABLE, Delivery.UNRELIABLE])
+@each("size", [0, 1000, 100_000])
+@each("delivery", [Delivery.RELIABLE, Delivery.UNRELIABLE])
 def test_delivered_with_its_latency(size: int, delivery: Delivery) -> None:
     if delivery is not Delivery.RELIABLE:
         size = min(size, 1000)

@@ -6,6 +6,7 @@ from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenti
 from sphtp.core.secure import seal
 from sphtp.core.secure.noise_framework import PRIME, SMALL_ORDER, HandshakeState, NoiseHandshake
 from sphtp.errors import SettingsError, UnreachableError
+from tests.cases import each
 from tests.core.channel.sealed import RIGHT, SealedPair, check_forgotten, identity
 from tests.reach import reach
 
@@ -48,7 +49,7 @@ class Told:
 NO_KEYS = [b"", b"x", bytes(33), *(number.to_bytes(32, "little") for number in SMALL_ORDER)]
 
 
-@pytest.mark.parametrize("key", NO_KEYS)
+@each("key", NO_KEYS)
 def test_whoever_gives_a_key_that_is_none_is_told_so(key: bytes):
     with pytest.raises(SettingsError, match=r"^key "):
         PeerPin(key)
@@ -59,7 +60,7 @@ def test_any_other_is_a_key():
     assert PeerPin((9).to_bytes(32, "little")).key
 
 
-@pytest.mark.parametrize("key", NO_KEYS[1:])
+@each("key", NO_KEYS[1:])
 def test_a_peer_that_tells_a_key_that_is_none_is_unreachable(key: bytes):
     """Its key is no setting of the one who dials; and nothing of the attempt is left."""
     pair = SealedPair(trust=RosterAuthenticator({3: Told(key)}))

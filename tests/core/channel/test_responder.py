@@ -11,6 +11,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.errors import SettingsError
 from tests.attack.channel.mallory import Knocking, answers
+from tests.cases import each
 from tests.core.channel.sealed import LEFT, SealedPair, check_forgotten, identity
 
 RIGHT_KEY = identity("right").public
@@ -141,7 +142,7 @@ def test_what_comes_after_the_end_is_answered_by_a_reset_or_not_at_all(key: byte
     assert answers(pair, pair.left, ("10.9.9.9", 9), bytes([0x15]) + bytes(28)) == []
 
 
-@pytest.mark.parametrize("name", RANGES)
+@each("name", RANGES)
 def test_a_setting_out_of_range_is_named(name: str):
     low, high = RANGES[name]
     for value in (low - 1, high + 1):

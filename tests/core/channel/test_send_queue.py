@@ -21,6 +21,7 @@ from sphtp.core.channel.send_queue import SendQueue
 from sphtp.core.channel.sent_packets import FragmentRun, SentFrame
 from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.errors import LocalError, MessageTooLargeError
+from tests.cases import each
 from tests.core.channel.talk import offer
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
@@ -234,7 +235,7 @@ def test_a_lane_that_there_is_not_is_named(lane: int) -> None:
     assert box.idle
 
 
-@pytest.mark.parametrize("size", [0, 1, 291, 292, 293, 572, 573, 5000])
+@each("size", [0, 1, 291, 292, 293, 572, 573, 5000])
 def test_a_large_message_travels_in_fragments(size: int) -> None:
     box, payload = send_queue(), bytes(number % 251 for number in range(size))
     push(box, payload)

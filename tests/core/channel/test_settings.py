@@ -7,6 +7,7 @@ import pytest
 
 from sphtp.core.channel.settings import RANGES, ChannelSettings, Lane
 from sphtp.errors import SettingsError
+from tests.cases import each
 
 
 def test_every_setting_has_a_range() -> None:
@@ -14,7 +15,7 @@ def test_every_setting_has_a_range() -> None:
     assert {field.name for field in fields(ChannelSettings)} == set(RANGES) | others
 
 
-@pytest.mark.parametrize("name", RANGES)
+@each("name", RANGES)
 def test_out_of_range_is_named(name: str) -> None:
     low, high = RANGES[name]
     for value in (low - 1, high + 1, float("nan")):

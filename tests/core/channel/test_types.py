@@ -23,6 +23,7 @@ from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults
 from sphtp.testing.pair import LEFT, RIGHT, Stage
+from tests.cases import each
 from tests.core.channel.talk import offer
 
 Endings = Callable[[Connection], list[Closed]]
@@ -85,7 +86,7 @@ def test_other_types_are_refused_at_once_and_by_name(
     assert [endpoint.connections for endpoint in scene.endpoints.values()] == [(), ()]
 
 
-@pytest.mark.parametrize(("ours", "theirs"), list(product([NONE, STEP, MANY], repeat=2)))
+@each(("ours", "theirs"), list(product([NONE, STEP, MANY], repeat=2)))
 def test_no_answer_is_longer_than_its_question(ours: Schema, theirs: Schema) -> None:
     scene = stage(ours, theirs)
     left, right = scene.endpoints[LEFT], scene.endpoints[RIGHT]

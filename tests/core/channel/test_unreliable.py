@@ -15,6 +15,7 @@ from sphtp.core.channel.sent_packets import SentFrame
 from sphtp.core.channel.settings import ChannelSettings, Delivery
 from sphtp.core.serial import wrap
 from sphtp.testing import Faults, Pair
+from tests.cases import each
 from tests.core.channel.talk import follow
 
 SEQUENCED = FLAG
@@ -115,7 +116,7 @@ def test_without_the_flag_they_are_kept_and_lanes_are_told_apart() -> None:
     assert box.take(99) == [b"5", b"4", b"one 5", b"two 4"]
 
 
-@pytest.mark.parametrize("lost", [1, 32_767, 32_768, 40_000, 65_535, 65_536, 100_000, 2**20])
+@each("lost", [1, 32_767, 32_768, 40_000, 65_535, 65_536, 100_000, 2**20])
 def test_however_many_are_lost_in_a_row_the_next_one_counts(lost: int) -> None:
     box = UnreliableReceiveQueue(99, 10**6)
     box.insert(Unreliable(SEQUENCED, 0, [b"before"]), 10)

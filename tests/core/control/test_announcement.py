@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sphtp.core.control.announcement import Announcement, clusters_of, decode_untrusted
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import RemoteError
+from tests.cases import each
 
 HERE = ServerAddress.parse("tcp://127.0.0.1:8764")
 SECRET, OTHER = bytes(32), bytes([1]) * 32
@@ -59,7 +60,7 @@ def test_whatever_arrives_is_understood_or_refused(values: dict[str, str]) -> No
         decode_untrusted(heard)
 
 
-@pytest.mark.parametrize(
+@each(
     "changed",
     [
         {"version": "2"},

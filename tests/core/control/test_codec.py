@@ -24,6 +24,7 @@ from sphtp.core.control.records import ClusterView, GoneHolder, Member, PeerReco
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 from sphtp.errors import MessageTooLargeError, RemoteError
 from sphtp.testing.cluster import server_address
+from tests.cases import each
 from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER, V4
 
 messages = st.builds(
@@ -115,7 +116,7 @@ def test_any_cut_and_any_flip_is_dropped_or_read_but_never_raises(message: Any) 
         take(bytes(broken), for_client=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "count"),
     [
         (b"", "malformed"),
@@ -165,7 +166,7 @@ def heartbeat_of_member_at(*urls: bytes) -> bytes:
     return Message(0, 4, 1, (Parameter(DataId.MEMBER, data),)).encode()
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         *(b"", b"tcp://x", b"h:1", b"tcp://h:1\xff", b"tcp://" * 60, b"tcp://h:1,2", b"tcp://h:0"),

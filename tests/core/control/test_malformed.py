@@ -4,7 +4,6 @@ import copy
 import random
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from sphtp.core.control.records import MAX_MEMBERS
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import Command, DataId
 from sphtp.testing.cluster import SimulatedCluster
+from tests.cases import each
 from tests.core.control.helpers import Node, established, said
 from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER
 
@@ -81,7 +81,7 @@ def test_known_commands_with_broken_parameters_change_nothing(
     assert dropped() > count
 
 
-@pytest.mark.parametrize("message", FROM_CLIENT + FROM_SERVER + FROM_MEMBER, ids=repr)
+@each("message", FROM_CLIENT + FROM_SERVER + FROM_MEMBER)
 def test_messages_cut_anywhere_change_nothing(message: Any) -> None:
     data = message.encode()
     before = snapshot()

@@ -16,6 +16,7 @@ from sphtp.core.control.vocabulary import Command, DataId
 from sphtp.core.topics import LONGEST_NAME, check_name
 from sphtp.errors import SettingsError, WireError
 from sphtp.testing.cluster import SimulatedClient, SimulatedCluster
+from tests.cases import each
 from tests.core.control.helpers import active_server, ask, established
 
 FLUID = ("fluid", "流体")
@@ -81,9 +82,7 @@ def test_a_server_that_tells_no_groups_takes_none_away() -> None:
     assert (servers[1].clients[7].name, servers[1].clients[7].groups) == ("fluid-1", FLUID)
 
 
-@pytest.mark.parametrize(
-    "groups", [[""], ["a\nb"], ["x" * 256], [str(n) for n in range(65)], "fluid"]
-)
+@each("groups", [[""], ["a\nb"], ["x" * 256], [str(n) for n in range(65)], "fluid"])
 def test_groups_that_nobody_can_have_are_refused_by_name(groups: list[str]) -> None:
     bus = SimulatedCluster()
     client = bus.client("x")
@@ -97,9 +96,7 @@ def test_a_name_that_nobody_can_have_is_refused(name: str) -> None:
         SimulatedCluster().client(name)
 
 
-@pytest.mark.parametrize(
-    "data", [b"x" * 65, b"\xff", b"a\x00", b"\x7f", "\x9f".encode()], ids=range(5)
-)
+@each("data", [b"x" * 65, b"\xff", b"a\x00", b"\x7f", "\x9f".encode()])
 def test_a_malformed_name_registers_nobody(data: bytes) -> None:
     with pytest.raises(WireError):
         NAME.decode(data)

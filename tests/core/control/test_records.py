@@ -34,9 +34,10 @@ from sphtp.core.control.vocabulary import (
 )
 from sphtp.core.topics import LONGEST_NAME
 from sphtp.errors import SettingsError
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "pub", "sub"),
     [
         ("tcp://127.0.0.1:8764", "tcp://127.0.0.1:8764", "tcp://127.0.0.1:8765"),
@@ -58,7 +59,7 @@ def test_any_two_ports_survive(pub: int, sub: int) -> None:
     assert ServerAddress.parse(str(address)) == address
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *(
@@ -141,7 +142,7 @@ def test_bad_candidates_are_refused(host: str, port: int) -> None:
         Candidate(host, port)
 
 
-@pytest.mark.parametrize(
+@each(
     ("setting", "value"),
     [
         ("heartbeat", 0),

@@ -34,6 +34,7 @@ from sphtp.core.control.vocabulary import Command, DataId, Reason
 from sphtp.core.topics import LONGEST_TOPIC
 from sphtp.errors import SettingsError, WireError
 from sphtp.testing.cluster import SimulatedCluster
+from tests.cases import each
 from tests.core.control.helpers import Node, active_server, ask, established, said
 
 ONE, MANY = ("positions",), ("positions", "位置/1")
@@ -261,7 +262,7 @@ def test_an_older_reader_sees_record_and_data_as_before() -> None:
 # Bounds
 
 
-@pytest.mark.parametrize(
+@each(
     ("topics", "complaint"),
     [
         ([f"{number}" for number in range(MAX_NAMES + 1)], "65 topics; allowed are 64"),
@@ -300,7 +301,7 @@ def packed(*names: bytes) -> bytes:
     return b"".join(bytes([len(name)]) + name for name in names)
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         b"\x02a",
@@ -314,7 +315,6 @@ def packed(*names: bytes) -> bytes:
         packed(*(b"%d" % number for number in range(MAX_NAMES + 1))),
         packed(*(bytes([65 + number]) * LONGEST_TOPIC for number in range(8)), b"x"),
     ],
-    ids=range(10),
 )
 def test_malformed_topics_and_groups_change_nothing(data: bytes) -> None:
     with pytest.raises(WireError):

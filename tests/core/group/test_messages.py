@@ -6,6 +6,7 @@ from sphtp.core.group import messages as m
 from sphtp.core.group.seats import Seat
 from sphtp.core.packing import pack
 from sphtp.errors import RemoteError
+from tests.cases import each
 
 KEY = (7, 1 << 60)
 SEAT = Seat(7, 1 << 60, "ada", 3, (3, 7), has_state=True)
@@ -30,7 +31,7 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda it: type(it).__name__)
+@each("message", MESSAGES)
 def test_a_message_comes_back_and_no_part_of_it_is_one(message: m.GroupMessage) -> None:
     data = m.encode_group_message(message)
     assert m.decode_group_message_untrusted(data) == message
@@ -39,7 +40,7 @@ def test_a_message_comes_back_and_no_part_of_it_is_one(message: m.GroupMessage) 
             m.decode_group_message_untrusted(broken)
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda it: type(it).__name__)
+@each("message", MESSAGES)
 def test_a_field_of_another_kind_is_refused(message: m.GroupMessage) -> None:
     kind = m.encode_group_message(message)[2]
     for place in range(len(message)):
@@ -51,7 +52,7 @@ def test_a_field_of_another_kind_is_refused(message: m.GroupMessage) -> None:
                 m.decode_group_message_untrusted(b"\x01" + pack([kind, *fields]))
 
 
-@pytest.mark.parametrize("data", [b"", b"\x02", b"\x01\xc0", b"\x01\x90", b"\x01\x91\x63"])
+@each("data", [b"", b"\x02", b"\x01\xc0", b"\x01\x90", b"\x01\x91\x63"])
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(RemoteError):
         m.decode_group_message_untrusted(data)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.messages import Bits, Compressed, Limit, Range
 from sphtp.errors import SettingsError, WireError
+from tests.cases import each
 
 ends = st.floats(-1e9, 1e9)
 
@@ -37,7 +38,7 @@ def test_a_value_comes_back_within_half_a_step_and_a_step_and_both_ends_as_thems
     assert bound.value_of(bound.step_of(bound.high)) == bound.high
 
 
-@pytest.mark.parametrize("value", [-1.0001, 1.0001, math.nan, math.inf, -math.inf])
+@each("value", [-1.0001, 1.0001, math.nan, math.inf, -math.inf])
 def test_what_is_outside_is_refused(value: float) -> None:
     with pytest.raises(WireError):
         Compressed(-1.0, 1.0, 0.5).step_of(value)
@@ -53,7 +54,7 @@ def test_steps_of_an_odd_resolution_are_finer() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     "make",
     [
         lambda: Range(1, 0),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.messages import BitMessage, Bits, Float32, Limit, MessageFactory, Range
 from sphtp.errors import RemoteError, SettingsError, WireError
+from tests.cases import each
 from tests.core.messages.kinds import Colour, Everything, Gear, Point, Shot, Step
 
 factory = MessageFactory([Everything, Step])
@@ -59,7 +60,7 @@ def test_fields_travel_as_an_array() -> None:
     assert fields_of(sample())[-2:] == [shot, {2: True}]
 
 
-@pytest.mark.parametrize(
+@each(
     "values",
     [
         [1, 2.0],
@@ -80,7 +81,7 @@ def test_wrong_arity_or_type_is_refused(values: Any) -> None:
         ALONE.decode_untrusted(msgpack.packb(values))
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         b"",
@@ -100,7 +101,7 @@ def test_bad_msgpack_is_refused(data: bytes) -> None:
         ALONE.decode_untrusted(data)
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "complaint"),
     [
         ({"count": 6}, "count: 6 is outside -5..5"),
@@ -227,7 +228,7 @@ REFUSED_IN_BITS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("annotation", REFUSED.values(), ids=REFUSED.keys())
+@each("annotation", REFUSED.values())
 def test_a_field_without_a_form_is_refused_when_registered(annotation: Any) -> None:
     with pytest.raises(SettingsError, match="Odd"):
         MessageFactory([with_field(annotation)])
@@ -235,7 +236,7 @@ def test_a_field_without_a_form_is_refused_when_registered(annotation: Any) -> N
         MessageFactory([with_field(annotation, BitMessage)])
 
 
-@pytest.mark.parametrize("annotation", REFUSED_IN_BITS.values(), ids=REFUSED_IN_BITS.keys())
+@each("annotation", REFUSED_IN_BITS.values())
 def test_a_field_without_bounds_is_refused_in_bits(annotation: Any) -> None:
     MessageFactory([with_field(annotation)])
     with pytest.raises(SettingsError, match="Odd"):

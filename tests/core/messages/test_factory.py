@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.messages import BitMessage, BitStream, Compression, MessageFactory, PlainMessages
 from sphtp.errors import RemoteError, SettingsError, WireError
+from tests.cases import each
 from tests.core.messages.kinds import (
     KINDS,
     Point,
@@ -77,9 +78,7 @@ def test_cut_or_flipped_only_remote_errors_leave(factory: MessageFactory, messag
             continue
 
 
-@pytest.mark.parametrize(
-    ("count", "bits"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (256, 8), (257, 9)]
-)
+@each(("count", "bits"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (256, 8), (257, 9)])
 def test_a_type_number_takes_the_fewest_bits(count: int, bits: int) -> None:
     kinds = signals(count)
     last = kinds[-1]()
@@ -131,7 +130,7 @@ class Child(Step):
     pass
 
 
-@pytest.mark.parametrize("message", [Child(1, 2.0, "x"), Point(0.0, 0.0), {"a": 1}, None, Step])
+@each("message", [Child(1, 2.0, "x"), Point(0.0, 0.0), {"a": 1}, None, Step])
 def test_what_is_not_registered_is_refused(message: object) -> None:
     with pytest.raises(WireError, match="not a registered type"):
         factory.encode(message)
@@ -164,7 +163,7 @@ class Endless(Signal):
         self.inner = stream.optional(self.inner, lambda one: stream.message(one, Endless))
 
 
-@pytest.mark.parametrize(
+@each(
     ("types", "complaint"),
     [
         ([], "without types"),
@@ -189,7 +188,7 @@ def test_plain_messages_are_whatever_msgpack_carries(payload: object) -> None:
         assert codec.decode_untrusted(codec.encode(payload)) == payload
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81\x90\x01", b"\x91" * 5000, b"\x01\x02"])
+@each("data", [b"", b"\xc1", b"\x81\x90\x01", b"\x91" * 5000, b"\x01\x02"])
 def test_plain_bytes_that_are_no_message_are_refused(data: bytes) -> None:
     with pytest.raises(RemoteError):
         PlainMessages().decode_untrusted(data)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sphtp.core.messages import BitMessage, Compression, MessageFactory, PlainMessages
 from sphtp.core.messages.codec import MessageCodec
 from sphtp.errors import RemoteError, WireError
+from tests.cases import each
 from tests.core.messages.kinds import Shot, Step
 
 SMALL = Compression(threshold=50, max_size=2000)
@@ -66,7 +67,7 @@ def test_what_is_malformed_is_left_out(codec: MessageCodec, drawn: list[int | by
         assert list(map(repr, decoded)) == one_by_one(codec, payloads)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@each("codec", CODECS)
 def test_one_that_does_not_fit_is_refused_with_all_beside_it(codec: MessageCodec) -> None:
     wrong = {1j} if isinstance(codec, PlainMessages) else object()
     with pytest.raises(WireError):

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any
 
-import pytest
-
 from sphtp.core.messages import (
     BitMessage,
     Bits,
@@ -17,6 +15,7 @@ from sphtp.core.messages import (
     difference,
     fingerprint,
 )
+from tests.cases import each
 from tests.core.messages.kinds import KINDS, Colour, Point, Shot, Step
 
 DESCRIPTION = [
@@ -89,8 +88,8 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("base", [object, BitMessage])
-@pytest.mark.parametrize(("name", "fields"), OTHERS.values(), ids=OTHERS.keys())
+@each("base", [object, BitMessage])
+@each(("name", "fields"), OTHERS.values())
 def test_every_difference_shows(name: str, fields: dict[str, Any], base: type) -> None:
     ours = MessageFactory([Shot, kind("Kind", base, **BASIS)])
     theirs = MessageFactory([Shot, kind(name, base, **fields)])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.messages import BitStream, MeasureStream, ReadStream, WriteStream
 from sphtp.errors import SettingsError, WireError
+from tests.cases import each
 from tests.core.messages.kinds import Colour, Gear, Point, Shot, singles, texts
 
 Call = tuple[str, Any, tuple[Any, ...]]
@@ -123,7 +124,7 @@ WRONG: dict[str, Callable[[BitStream], object]] = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+@each("wrong", WRONG.values())
 def test_a_value_that_does_not_fit_is_refused(wrong) -> None:
     for stream in (WriteStream(), MeasureStream()):
         with pytest.raises(WireError):
@@ -151,7 +152,7 @@ READS: dict[str, tuple[bytes, Callable[[BitStream], object]]] = {
 }
 
 
-@pytest.mark.parametrize(("data", "read"), READS.values(), ids=READS.keys())
+@each(("data", "read"), READS.values())
 def test_bits_that_nobody_writes_are_refused(data: bytes, read) -> None:
     with pytest.raises(WireError):
         read(ReadStream(data))

@@ -31,6 +31,7 @@ from sphtp.core.requests.wire import (
     encode_message,
 )
 from sphtp.errors import RemoteError, StateError
+from tests.cases import each
 
 
 @dataclass
@@ -220,7 +221,7 @@ REQUEST = encode_message(RequestMessage(1, "load", b""))
 GOODBYE = encode_message(GoodbyeMessage())
 
 
-@pytest.mark.parametrize(
+@each(
     "received",
     [
         [REQUEST, REQUEST],
@@ -232,7 +233,6 @@ GOODBYE = encode_message(GoodbyeMessage())
         [b""],
         [b"\x09"],
     ],
-    ids=["twice", "goodbyes", "behind", "reply", "error", "flood", "empty", "kind"],
 )
 def test_what_no_peer_may_send_is_refused_and_counted(received: list[bytes]) -> None:
     mine, counters = table()

@@ -17,6 +17,7 @@ from sphtp.core.requests.wire import (
     encode_message,
 )
 from sphtp.errors import RemoteError
+from tests.cases import each
 
 MESSAGES: list[Message] = [
     RequestMessage(0, "load", b""),
@@ -30,7 +31,7 @@ MESSAGES: list[Message] = [
 messages = st.sampled_from(MESSAGES)
 
 
-@pytest.mark.parametrize("message", MESSAGES)
+@each("message", MESSAGES)
 def test_what_is_sent_is_read(message: Message) -> None:
     data = encode_message(message)
     assert decode_message_untrusted(data) == message
@@ -62,7 +63,7 @@ def test_a_goodbye_has_nothing_behind_it() -> None:
         decode_message_untrusted(encode_message(GoodbyeMessage()) + b"\0")
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "read"),
     [(0.0, 0.001), (0.0001, 0.001), (1.0, 1.0), (1.0001, 1.001), (4294967.295, 4294967.295)],
 )

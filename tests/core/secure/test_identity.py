@@ -6,6 +6,7 @@ import pytest
 
 from sphtp.core.secure.identity import Identity, format_key, parse_key
 from sphtp.errors import LocalError, SettingsError
+from tests.cases import each
 
 # RFC 7748, section 6.1.
 ALICE = "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"
@@ -34,9 +35,7 @@ def test_what_is_written_down_is_read_again():
     assert parse_key(format_key(identity.public)) == identity.public
 
 
-@pytest.mark.parametrize(
-    "text", ["", "no key", "AAAA", "ä" * 44, format_key(bytes(31)), "!" + format_key(bytes(32))]
-)
+@each("text", ["", "no key", "AAAA", "ä" * 44, format_key(bytes(31)), "!" + format_key(bytes(32))])
 def test_what_is_no_key_is_refused(text: str):
     with pytest.raises(SettingsError, match="key"):
         Identity.parse(text)

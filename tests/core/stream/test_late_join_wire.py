@@ -29,6 +29,7 @@ from sphtp.core.stream.late_join_wire import (
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import FragmentRecord, RunRecord
 from sphtp.errors import RemoteError
+from tests.cases import each
 
 REQUEST_KEY = RequestKey(0xDEADBEEF, 3, 77)
 TOP = (1 << 64) - 1
@@ -71,7 +72,7 @@ def test_requests_come_back_whole_and_no_other_way(request_: Request, frame: byt
         decode_answer_untrusted(frame)
 
 
-@pytest.mark.parametrize(("answer", "frame"), ANSWERS, ids=lambda value: type(value).__name__)
+@each(("answer", "frame"), ANSWERS)
 def test_answers_come_back_whole_and_no_other_way(answer: Answer, frame: bytes) -> None:
     assert decode_answer_untrusted(frame) == answer
     for cut in range(len(frame)):

@@ -17,6 +17,7 @@ from sphtp.core.stream.membership import (
 )
 from sphtp.core.stream.wire import Window
 from sphtp.errors import RemoteError
+from tests.cases import each
 
 KEY = StreamKey(7, bytes(range(KEY_SIZE)), 2**40)
 EMPTY = Window(-1, 0)
@@ -34,14 +35,14 @@ MESSAGES: list[Member] = [
 messages = st.sampled_from(MESSAGES)
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+@each("message", MESSAGES)
 def test_what_is_said_is_understood(message: Member) -> None:
     data = encode_member(message)
     assert decode_member_untrusted(data) == message
     assert type(decode_member_untrusted(data)) is type(message)
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+@each("message", MESSAGES)
 def test_cut_messages_are_refused_unless_they_are_text(message: Member) -> None:
     data = encode_member(message)
     for size in range(0 if type(message) is not JoinRefused else len(data), len(data)):

@@ -22,6 +22,7 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.settings import Backoff, StreamSettings
 from sphtp.core.stream.statistics import NCF_COUNTERS as COUNTERS
 from sphtp.core.stream.wire import BodyFlag, NcfReason
+from tests.cases import each
 from tests.core.stream.receivers import DrivenReceiver
 from tests.profiles import brisk
 
@@ -464,8 +465,8 @@ def test_uniform_is_between_half_and_one_and_a_half() -> None:
     )
 
 
-@pytest.mark.parametrize("group_size", [1, 10, 100, 1_000_000])
-@pytest.mark.parametrize("uniform", [0.0, 0.1, 0.5, 0.999])
+@each("group_size", [1, 10, 100, 1_000_000])
+@each("uniform", [0.0, 0.1, 0.5, 0.999])
 def test_exponential_is_the_formula_of_rfc_5401(group_size: int, uniform: float) -> None:
     most = 0.03
     steepness = log(group_size) + 1

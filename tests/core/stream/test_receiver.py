@@ -6,6 +6,7 @@ from sphtp.core.stream.events import GivenUp, LossReason
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.receiver import REACH, ReceiverState
 from sphtp.core.stream.wire import BodyFlag, NcfReason, Window, encode_data
+from tests.cases import each
 from tests.core.stream.receivers import DrivenReceiver
 
 JOINING, ACTIVE, ENDING, ENDED = ReceiverState
@@ -15,7 +16,7 @@ STARTS = (0, 1, 2**31 - 2, 2**32 - 2, 2**32, 2**40)
 # JOINING
 
 
-@pytest.mark.parametrize("start", STARTS)
+@each("start", STARTS)
 def test_what_was_lost_right_after_the_join_is_seen(start: int) -> None:
     driven = DrivenReceiver(start)
     assert (driven.receiver.state, driven.receiver.lead) == (JOINING, start - 1)

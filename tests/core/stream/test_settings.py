@@ -7,9 +7,10 @@ import pytest
 
 from sphtp.core.stream.settings import RANGES, Backoff, StreamSettings
 from sphtp.errors import SettingsError
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     "settings",
     [
         StreamSettings(),
@@ -52,7 +53,7 @@ def test_what_is_out_of_range_is_refused_by_name() -> None:
                 StreamSettings(**changed)
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "named"),
     [
         ({"ignore": 0.05}, "ignore .* nak_backoff"),

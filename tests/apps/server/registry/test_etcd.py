@@ -31,6 +31,7 @@ from sphtp_server.registry.keyspace import (
 )
 from tests.apps.server.registry.etcd_cluster import EtcdCluster, Node
 from tests.apps.server.registry.simulated_etcd import SimulatedEtcd
+from tests.cases import each
 
 KEYSPACE = Keyspace("sphtp")
 
@@ -335,7 +336,7 @@ def test_a_registration_has_one_key() -> None:
             KEYSPACE.parse_id_untrusted(other)
 
 
-@pytest.mark.parametrize(
+@each(
     ("parse", "document"),
     [
         (parse_revision_untrusted, {"header": []}),
@@ -361,7 +362,7 @@ def test_documents_that_etcd_never_sends_are_refused(
         parse(document)
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         *(b"", b"{}", b"[]", b"7", b'{"id": 2, "nonce": "1"}', b"\xff", 100_000 * b"["),

@@ -9,6 +9,7 @@ from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
 from sphtp.core.channel.congestion.new_reno import initial_window
 from sphtp.core.channel.settings import parse_congestion
 from sphtp.errors import SettingsError
+from tests.cases import each
 from tests.profiles import few
 
 DATAGRAM = 1200
@@ -205,8 +206,8 @@ def test_persistent_congestion_starts_from_the_bottom(name: str) -> None:
 @pytest.mark.parametrize("name", LOSS_BASED)
 def test_after_it_slow_start_goes_up_to_the_threshold(name: str, told_first: str) -> None:
     once, controller = make(name), make(name)
-    for each in (once, controller):
-        now = ack_rounds(each, 5)
+    for one in (once, controller):
+        now = ack_rounds(one, 5)
     once.lost(now, Lost(DATAGRAM, now - 0.04, 0))
     threshold = once.window
     if told_first == "losses":
@@ -241,7 +242,7 @@ def test_another_size_of_datagrams_changes_the_initial_window_and_no_other(name:
     assert controller.window == grown
 
 
-@pytest.mark.parametrize("name", ["", "reno", "fixed", "fixed:", "cubic:1", "NewReno"])
+@each("name", ["", "reno", "fixed", "fixed:", "cubic:1", "NewReno"])
 def test_an_unknown_name_is_told_what_is_allowed(name: str) -> None:
     with pytest.raises(SettingsError) as caught:
         make(name)
@@ -249,7 +250,7 @@ def test_an_unknown_name_is_told_what_is_allowed(name: str) -> None:
         assert all(known in str(caught.value) for known in (*ADAPTIVE, "fixed:RATE"))
 
 
-@pytest.mark.parametrize("rate", ["0", "-1", "nan", "inf", "fast"])
+@each("rate", ["0", "-1", "nan", "inf", "fast"])
 def test_a_rate_must_be_a_positive_number(rate: str) -> None:
     with pytest.raises(SettingsError, match="positive number"):
         make(f"fixed:{rate}")

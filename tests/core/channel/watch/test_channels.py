@@ -18,6 +18,7 @@ from sphtp.core.datagrams import Datagrams
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.cases import each
 from tests.core.channel.talk import offer
 from tests.recorder import Recorder
 
@@ -98,7 +99,7 @@ BAD: dict[Drop, Callable[[Connection], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("why", BAD)
+@each("why", BAD)
 def test_what_is_wrong_with_a_datagram_for_a_channel_is_told(why: Drop) -> None:
     pair, _, there = watched_pair()
     _, right = pair.open()

@@ -16,6 +16,7 @@ from sphtp.core.secure.noise_framework import (
     SymmetricState,
 )
 from sphtp.errors import MessageTooLargeError, RemoteError, SettingsError, StateError
+from tests.cases import each
 from tests.core.secure.noise_framework.conversation import (
     ALICE,
     BOB,
@@ -127,7 +128,7 @@ def test_what_both_must_agree_on_without_saying_it(pattern: Pattern):
         list(talk(pair, [b""]))
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "initiator", "given", "complaint"),
     [
         (IK, True, {}, "remote is missing"),

@@ -8,6 +8,7 @@ from noise.connection import Keypair, NoiseConnection
 
 from sphtp.core.secure.identity import Identity, parse_key
 from sphtp.core.secure.noise_framework import MOST_BYTES, NoiseHandshake, Pattern
+from tests.cases import each
 from tests.core.secure.noise_framework.conversation import ALICE, BOB, PATTERNS, SECRET, alice, bob
 
 # It warns of ephemeral keys that are given, as they are here to have the same run again.
@@ -47,9 +48,9 @@ def shake_hands(ours: NoiseHandshake, theirs: NoiseConnection, random: Random, s
     assert theirs.handshake_finished
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
-@pytest.mark.parametrize("begins", [True, False], ids=["we begin", "they begin"])
+@each("size", SIZES)
+@each("pattern", PATTERNS)
+@each("begins", [True, False])
 def test_two_implementations_agree(pattern: Pattern, begins: bool, size: int, seed: int):
     random = Random(f"ours {seed}")
     ours = (alice if begins else bob)(pattern, random, prologue=PROLOGUE)

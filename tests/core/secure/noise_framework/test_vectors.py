@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from sphtp.core.secure.identity import Identity
 from sphtp.core.secure.noise_framework import NoiseHandshake
+from tests.cases import each
 from tests.core.secure.noise_framework.conversation import PATTERNS
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text(encoding="utf-8"))
@@ -52,7 +52,7 @@ def label(vector: dict[str, Any]) -> str:
     return f"{vector['source']}-{vector['protocol']}"
 
 
-@pytest.mark.parametrize("vector", VECTORS["vectors"], ids=label)
+@each("vector", VECTORS["vectors"])
 def test_every_byte_is_that_of_the_vector(vector: dict[str, Any]):
     sides = {role: side_of(vector, role) for role in OTHER}
     count = len(PATTERN[vector["protocol"]].messages)
