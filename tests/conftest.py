@@ -109,5 +109,9 @@ def _draw_a_text(_: str) -> None: ...
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector thousands of tests, which stay: an eighth of the suite's time."""
+    """Spare the garbage collector thousands of tests, which stay: an eighth of the suite's time.
+
+    Let it look for garbage a tenth as often as by default: a twentieth of the time.
+    """
     gc.freeze()
+    gc.set_threshold(10_000)

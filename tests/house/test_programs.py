@@ -17,6 +17,7 @@ from sphtp.shell.server import open_server
 from tests.deadline import within
 from tests.house.pages import ROOT, Block, Section, blocks, documents, name_of, sections
 from tests.interpreters import Ending, run_program
+from tests.soaked import soaked
 
 DEADLINE = 200.0
 
@@ -27,10 +28,15 @@ MOST_AT_ONCE = 4
 """Headings of a page: most programs wait for each other, or take leave."""
 
 PAGES = [page for page in documents("*.md", "docs/**/*.md") if any(blocks(page, "python"))]
+FIRST = [page for page in PAGES if page in documents("README.md", "docs/tutorial/*.md")]
+"""What a newcomer reads. The programs of all other pages take as long as a tenth of all tests, and
+run before a change lands."""
 
 
 @pytest.mark.trio(run=within(600))
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize(
+    "page", [*FIRST, *soaked(page for page in PAGES if page not in FIRST)], ids=name_of
+)
 async def test_programs_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     limiter = trio.CapacityLimiter(MOST_AT_ONCE)
 
