@@ -156,7 +156,7 @@ def test_no_loss_is_taken_for_a_small_path(seed: int, faults: Faults, congestion
     pair = Pair(seed, faults, settings)
     left, right = pair.open()
     random = Random(seed)
-    sizes = [random.choice((20, 200, 1000, 3000)) for _ in range(120 if faults.loss else 400)]
+    sizes = [random.choice((20, 200, 1000, 3000)) for _ in range(120 if faults.loss else 240)]
     smallest = [size_of(left)]
     waiting = [bytes(size) for size in sizes]
     while waiting:

@@ -108,10 +108,10 @@ def test_corruption_raises_nothing_hangs_nothing_and_grows_nothing(seed: int) ->
     pair.left.dial(0.0, [RIGHT])
     left, right = pair.open()
     pair.network.set_default(Faults(corrupt=0.3, jitter=0.01))
-    for number in range(200):
+    for number in range(100):
         for connection in (left, right):
             if connection.state is State.OPEN and connection.port.room_for([3000]):
-                connection.port.send_many([bytes(number * 15)])
+                connection.port.send_many([bytes(number * 30)])
                 send_once(connection, b"u")
             pair.touch(connection)
             pair.receive(connection)

@@ -81,7 +81,7 @@ QUICK, OTHERS = ("cubic", "tolerant"), ("newreno",)
 ADAPTIVE = (*QUICK, *OTHERS)
 ALL = (*ADAPTIVE, "fixed:2000000")
 STARTS = {"soon after": (0.0, 2.3), "late": (0.0, 15.1)}
-LONG = {"soon after": 20, "late": 60}
+LONG = {"soon after": 16, "late": 60}
 """Seconds: the second half is measured, in which both send."""
 
 ROWS: dict[str, str] = {}
@@ -91,7 +91,7 @@ ROWS: dict[str, str] = {}
 def outcome(
     name: str,
     *,
-    seconds: int = 14,
+    seconds: int = 10,
     starts: tuple[float, ...] = (0.0,),
     loss: float = 0.0,
     queues: float = 1.0,

@@ -141,7 +141,7 @@ def test_the_round_trip_is_told_without_the_time_an_ack_was_kept() -> None:
 def test_congestion_control_is_told_with_its_state(congestion: str, states: set[str]) -> None:
     slow = Faults(delay=0.02, rate=4e6, queue=20_000)
     pair, left, right, here, _ = opened(slow, congestion=congestion, max_datagram=1200)
-    pair.transfer(left, right, [bytes(1000)] * 400)
+    pair.transfer(left, right, [bytes(1000)] * 250)
     told = here.last("congestion_changed")
     assert {congestion.state for congestion in told} >= states
     assert bool(told) == bool(states), "a fixed rate has nothing to tell after the first word"
@@ -151,13 +151,13 @@ def test_congestion_control_is_told_with_its_state(congestion: str, states: set[
 
 def test_the_path_mtu_is_told_both_ways() -> None:
     pair, left, right, here, _ = opened(Faults(mtu=4096))
-    pair.transfer(left, right, [bytes(60_000)] * 20)
+    pair.transfer(left, right, [bytes(60_000)] * 10)
     grown = here.last("path_mtu_changed")
     assert grown[0] > 1200
     assert grown == sorted(grown)
     assert grown[-1] <= 4096
     pair.network.set_default(Faults(mtu=1300))
-    pair.transfer(left, right, [bytes(60_000)] * 20)
+    pair.transfer(left, right, [bytes(60_000)] * 10)
     assert 1200 in here.last("path_mtu_changed")
 
 
