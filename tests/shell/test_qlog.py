@@ -120,15 +120,21 @@ def logged(
     return read_qlog(logs[0])[1], read_qlog(logs[1])[1]
 
 
-MIXED = [500, 3, 0, 12_000, 80] * 60
+MIXED = [500, 3, 0, 12_000, 80] * 40
 BAD = Faults(loss=0.1, delay=0.02, jitter=0.02, duplicate=0.1, reorder=0.2)
 
 
-def test_every_event_has_a_line_of_the_standard_or_of_ours(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def bad_day(tmp_path_factory: pytest.TempPathFactory) -> tuple[Events, Events]:
+    """What either side logged on a bad network."""
+    return logged(tmp_path_factory.mktemp("bad"), BAD, MIXED)
+
+
+def test_every_event_has_a_line_of_the_standard_or_of_ours(bad_day: tuple[Events, Events]) -> None:
     """Driven in virtual time until everything that can be told has been."""
     for name in set(EVENTS) - {"credit_sent", "credit_received"}:
         assert getattr(QlogWriter, name) is not getattr(sphtp.observe.Instrument, name), name
-    events, others = logged(tmp_path, BAD, MIXED)
+    events, others = bad_day
     names = {event["name"] for event in events}
     assert names >= set(STANDARD) - {"connectivity:server_listening", "recovery:loss_timer_updated"}
     assert "sphtp:message_settled" in names
@@ -163,9 +169,9 @@ def places(packets: Events) -> dict[int, list[tuple[int, int]]]:
     return found
 
 
-def test_the_frames_of_a_lane_fill_its_stream(tmp_path: Path) -> None:
+def test_the_frames_of_a_lane_fill_its_stream(bad_day: tuple[Events, Events]) -> None:
     """However often they are sent, and with lengths that differ: no gap, and no byte twice."""
-    events, others = logged(tmp_path, BAD, MIXED)
+    events, others = bad_day
     sent, received = (
         named(events, "transport:packet_sent"),
         named(others, "transport:packet_received"),

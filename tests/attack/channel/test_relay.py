@@ -142,12 +142,11 @@ def play(seed: int, tricks: list[Trick], share: float) -> bool:
     return carried.heard == SENT
 
 
+@pytest.mark.parametrize("seed", [0, *soaked(range(1, 20))])
 @pytest.mark.parametrize("trick", TRICKS, ids=lambda trick: trick.__name__)
-def test_each_trick_delays_or_drops_and_nothing_else(trick: Trick):
-    arrived = [play(seed, [trick], 0.1) for seed in range(2)]
-    assert all(arrived)
-    for seed in range(2):
-        play(seed, [trick], 0.9)
+def test_each_trick_delays_or_drops_and_nothing_else(trick: Trick, seed: int):
+    assert play(seed, [trick], 0.1)
+    play(seed, [trick], 0.9)
 
 
 @pytest.mark.parametrize("plays", [9, *soaked([60])])

@@ -18,7 +18,7 @@ from sphtp.core.stream.wire import DATA_OVERHEAD, Nak, StatusMessage, encode_nak
 
 HONEST, LIAR = 1, 2
 STEP = 0.001
-SECONDS = 1.0
+SECONDS = 0.5
 SENDING = (SourceState.IDLE, SourceState.ACTIVE)
 SETTINGS = StreamSettings(
     nak_budget=100, repair_rate=1_000_000, repair_queue=64, flow_window=200_000, patience=0.1
