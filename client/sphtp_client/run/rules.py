@@ -126,11 +126,17 @@ class Rules:
         if is_due:
             state.restarts += 1
             state.in_a_row += 1
-        elif state.phase is not Phase.WAITING or self.waits_for(name):
+        elif state.phase is not Phase.WAITING or not self._may_start(name):
             return False
         state.phase, state.started_at = Phase.RUNNING, now
         state.is_ready = state.is_ready or not self.programs[name].announces
         return True
+
+    def _may_start(self, name: str) -> bool:
+        rules = self.programs[name]
+        return all(self.states[other].is_ready for other in rules.after) and all(
+            self.states[other].phase is Phase.FINISHED for other in rules.after_end
+        )
 
     def next_alarm(self) -> float:
         """Return the time at which the first backoff is over; infinity if there is none."""
@@ -174,12 +180,11 @@ class Rules:
     def waits_for(self, name: str) -> list[str]:
         """Return the programs that keep a program from starting, in the order of the file."""
         rules = self.programs[name]
-        return [
-            other
-            for other, state in self.states.items()
-            if (other in rules.after and not state.is_ready)
-            or (other in rules.after_end and state.phase is not Phase.FINISHED)
-        ]
+        waited_for = {other for other in rules.after if not self.states[other].is_ready}
+        waited_for.update(
+            other for other in rules.after_end if self.states[other].phase is not Phase.FINISHED
+        )
+        return [other for other in self.programs if other in waited_for]
 
     def awaited(self) -> list[str]:
         """Return the programs that are not in the background."""
