@@ -12,7 +12,7 @@ from sphtp_benchmarks.company.task import CompanySide, CompanyTask
 from sphtp_benchmarks.pair import MeasurementError
 from tests.deadline import within_20_seconds
 
-TASK = CompanyTask(side=CompanySide.HOST, channels=10, seconds=0.02, settling=0.05)
+TASK = CompanyTask(side=CompanySide.HOST, channels=10, seconds=0.02, interval=0.05)
 
 
 def test_a_task_survives_its_writing():

@@ -63,7 +63,7 @@ async def be_host(task: CompanyTask) -> None:
         before = await settled_memory(task)
         async with company(node, task):
             after = await settled_memory(task)
-            idle = await idle_share(busy, task.seconds)
+            idle = await idle_share(busy, task.interval)
             beside = await rate(busy, task.seconds)
             bytes_per_channel = (after - before) / task.channels
             say(bytes=bytes_per_channel, alone=alone, beside=beside, idle=idle)
@@ -112,7 +112,7 @@ async def _end(channel: sphtp.Channel) -> tuple[int, float]:
 
 async def settled_memory(task: CompanyTask) -> int:
     """Return the bytes in use once everything is quiet."""
-    await trio.sleep(task.settling)
+    await trio.sleep(task.interval)
     gc.collect()
     return _traced() if task.traced else _resident()
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sphtp.config import ChannelSettings
 from sphtp_benchmarks.side_task import SideTask
 
 
@@ -17,13 +18,14 @@ class CompanySide(StrEnum):
 class CompanyTask(SideTask):
     """The task to open ``channels`` idle channels beside a busy one.
 
-    Each rate is measured for ``seconds``. Memory settles for ``settling`` seconds, in which every
-    idle channel sends a keepalive and gets its answer. With ``traced``, Python counts the memory
-    that it allocates, which makes everything slower.
+    Each rate is measured for ``seconds``. Memory settles for ``interval`` seconds, in which every
+    idle channel sends one keepalive, and the processor time of the idle channels is measured for as
+    long: any shorter time has more of them, or fewer, than its share. With ``traced``, Python
+    counts the memory that it allocates, which makes everything slower.
     """
 
     channels: int
     seconds: float = 1.0
-    settling: float = 2.5
+    interval: float = ChannelSettings().keepalive_interval
     traced: bool = False
     port: int = 0

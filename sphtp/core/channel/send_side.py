@@ -69,9 +69,9 @@ if TYPE_CHECKING:
 
 NOTHING: Final = (b"", 0)
 
-PINGS: Final = 32
-"""The number of PINGs in one idle timeout while none is acked: by default one every 0.3 s. The
-keepalive leaves after a quarter of the idle timeout. Of the 24 PINGs in the rest of it, one has to
+PINGS: Final = 48
+"""The number of PINGs in one idle timeout while none is acked: by default one every 0.2 s. The
+keepalive leaves after half of the idle timeout. Of the 24 PINGs in the rest of it, one has to
 arrive, and so has an ack."""
 
 

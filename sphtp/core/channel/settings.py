@@ -88,7 +88,7 @@ class ChannelSettings:
     """Limits and timers of a channel; times in seconds, sizes in bytes.
 
     ``docs/reference/settings.md`` has the meaning and the range of each field. If ``keepalive`` is
-    None, a quarter of ``timeout`` is used.
+    None, half of ``timeout`` is used.
 
     Raises ``SettingsError``, which names the setting, if a value is out of range or contradicts
     another one.
@@ -155,7 +155,7 @@ class ChannelSettings:
 
         The answering side waits a quarter longer: see ``ANSWERER_WAITS``.
         """
-        return self.timeout / 4 if self.keepalive is None else self.keepalive
+        return self.timeout / 2 if self.keepalive is None else self.keepalive
 
     def enveloped(self, envelope: int) -> Self:
         """Return the settings for a channel around which a layer adds bytes to each datagram.

@@ -113,8 +113,8 @@ def test_of_two_idle_sides_one_asks_and_the_other_answers_at_once(
     pair = Pair(1, Faults(delay=0.05), security=security)
     left, right = pair.open()
     pair.run(11)
-    seen = departures(pair, 100)
-    assert 78 <= len(seen) <= 86, "two in 2.5 s"
+    seen = departures(pair, 200)
+    assert 78 <= len(seen) <= 86, "two in 5 s"
     for (asked, asking), (answered, answering) in zip(seen[::2], seen[1::2], strict=True):
         assert answered - asked == pytest.approx(0.05), "nobody waits for company of a lone ping"
         assert (asking, answering) == (LEFT, RIGHT)
@@ -128,7 +128,7 @@ def test_many_idle_channels_ask_at_the_same_few_moments() -> None:
         pair.open()
         pair.run(0.0173)
     pair.run(5)
-    seen = departures(pair, 2.5)
+    seen = departures(pair, 5)
     assert 235 <= len(seen) <= 250
     assert len({now for now, source in seen if source == LEFT}) <= 17
 
@@ -154,7 +154,7 @@ def test_a_dead_peer_is_noticed_within_the_timeout(timeout: float, phase: float)
     assert left.closed is not None
     assert left.closed.reason is CloseReason.VANISHED
     # The last sign of life came before the cut, by the wait of one keepalive at most.
-    assert 0.7 * timeout <= pair.now - cut_at <= timeout
+    assert 0.5 * timeout <= pair.now - cut_at <= timeout
 
 
 def test_idle_sides_of_unlike_patience_hear_of_each_other_often_enough() -> None:

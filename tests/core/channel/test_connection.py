@@ -224,7 +224,7 @@ def test_keepalives_of_unlike_sides_do(keepalive: float, seconds: float) -> None
 def test_a_peer_that_is_silent_for_too_long_has_vanished(ways: Any, endings: Endings) -> None:
     pair = Pair(1)
     left, right = pair.open()
-    pair.run(3.3)
+    pair.run(5.3)
     start = pair.now
     for source, destination in ways:
         pair.network.set_faults(BLOCKED, source, destination)

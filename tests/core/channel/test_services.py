@@ -59,6 +59,7 @@ def test_a_service_that_ends_keeps_what_is_open_and_refuses_what_comes() -> None
     assert incoming is not None
     assert (dialled.state, incoming.state) == (State.OPEN, State.OPEN)
     dialled.close(pair.now)
+    left.touch(dialled)
     pair.run(1)
     assert incoming.closed is not None
     assert incoming.closed.reason is CloseReason.DONE

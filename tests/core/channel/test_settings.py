@@ -52,6 +52,6 @@ def test_a_keepalive_that_keeps_nothing_alive_is_refused() -> None:
 
 
 def test_without_a_keepalive_it_follows_the_timeout() -> None:
-    assert ChannelSettings().keepalive_interval == 2.5
-    assert ChannelSettings(timeout=2).keepalive_interval == 0.5
-    assert ChannelSettings(timeout=2, keepalive=1).keepalive_interval == 1
+    assert ChannelSettings().keepalive_interval == 5
+    assert ChannelSettings(timeout=2).keepalive_interval == 1
+    assert ChannelSettings(timeout=2, keepalive=0.5).keepalive_interval == 0.5

@@ -70,7 +70,7 @@ def test_a_packet_is_described_by_what_it_carries() -> None:
 def test_fragments_and_signs_of_life_are_told_apart() -> None:
     pair, left, _, here, _ = opened(max_datagram=1200)
     pair.send(left, bytes(3000))
-    pair.run(3)
+    pair.run(6)
     kinds = [[frame.kind for frame in packet.frames] for packet in here.last("packet_sent")]
     assert kinds == [["fragment"], ["fragment"], ["fragment"], ["ping"]]
     sizes = [frame.size for packet in here.last("packet_sent") for frame in packet.frames]
