@@ -67,7 +67,7 @@ async def measure(task: CompanyTask, rounds: int, starting: Callable[[str], None
 
 
 async def _listen(task: CompanyTask) -> Mapping[str, float]:
-    longest = GRACE + 4 * (task.seconds + task.interval)
+    longest = GRACE + 4 * task.seconds + 6 * task.interval
     with trio.move_on_after(longest):
         guest = replace(task, side=CompanySide.GUEST)
         async with open_process(guest.side, MODULE, guest.written()) as answering:

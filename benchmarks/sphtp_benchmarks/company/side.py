@@ -112,7 +112,7 @@ async def _end(channel: sphtp.Channel) -> tuple[int, float]:
 
 async def settled_memory(task: CompanyTask) -> int:
     """Return the bytes in use once everything is quiet."""
-    await trio.sleep(task.interval)
+    await trio.sleep(2 * task.interval)
     gc.collect()
     return _traced() if task.traced else _resident()
 

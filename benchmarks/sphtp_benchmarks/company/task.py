@@ -18,10 +18,10 @@ class CompanySide(StrEnum):
 class CompanyTask(SideTask):
     """The task to open ``channels`` idle channels beside a busy one.
 
-    Each rate is measured for ``seconds``. Memory settles for ``interval`` seconds, in which every
-    idle channel sends one keepalive, and the processor time of the idle channels is measured for as
-    long: any shorter time has more of them, or fewer, than its share. With ``traced``, Python
-    counts the memory that it allocates, which makes everything slower.
+    Each rate is measured for ``seconds``. In ``interval`` seconds, every idle channel sends one
+    keepalive. Their processor time is measured for one interval, because a shorter time has more
+    keepalives than its share, or fewer. Before that, memory and timers settle for two. With
+    ``traced``, Python counts the memory that it allocates, which makes everything slower.
     """
 
     channels: int
