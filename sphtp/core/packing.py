@@ -163,6 +163,14 @@ class Packing:
             self._check_own(_take_out(payload)[0])
         return prefix + payload
 
+    def pack_many(self, values: Iterable[Any]) -> list[bytes]:
+        """Return each value as msgpack; raises as ``pack``."""
+        values = tuple(values)
+        if set(map(type, values)) == {bytes} and max(map(len, values)) <= LARGE:
+            # Without a check of each value: 155 ns instead of 230 for 64 bytes.
+            return list(map(pack_unbounded, values))
+        return list(map(self.pack, values))
+
     def pack_parts(self, value: Any, prefix: bytes = b"") -> "Parts":
         """Return a value as msgpack behind ``prefix``, in parts.
 
@@ -707,7 +715,7 @@ class PlainEncoding:
         """
         if compress:
             raise StateError("without `messages` nothing is compressed")
-        return list(map(pack, values))
+        return DEFAULT.pack_many(values)
 
     def encode_parts(self, value: Any, compress: bool | None) -> Parts:
         """Return a value as msgpack, in parts; raises as ``Packing.pack``.

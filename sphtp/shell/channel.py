@@ -444,7 +444,12 @@ class Channel(trio.abc.Channel[T]):
             await self._loop.give_way()
         while not self._take(limit, is_all=True):
             await self._wait_for_messages()
-        return [self._taken.popleft() for _ in range(min(limit, len(self._taken)))]
+        taken = self._taken
+        if len(taken) > limit:
+            return [taken.popleft() for _ in range(limit)]
+        messages = list(taken)
+        taken.clear()
+        return messages
 
     def receive_nowait(self) -> T:
         """Take the next message. Raises as ``receive``, or ``trio.WouldBlock`` without one."""

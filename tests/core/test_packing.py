@@ -39,6 +39,7 @@ VALUES = st.recursive(
 def test_many_are_what_they_are_one_by_one(values: list[object]) -> None:
     payloads = [pack(value) for value in values]
     assert [unpack(payload) for payload in payloads] == values
+    assert Packing().pack_many(value for value in values) == payloads
     if sum(map(len, payloads)) <= LARGE * len(payloads):
         assert unpack_many(payloads) == values
 
@@ -57,6 +58,12 @@ def test_many_are_what_they_are_one_by_one(values: list[object]) -> None:
 )
 def test_one_large_ones_and_malformed_ones_go_one_by_one(payloads: list[bytes]) -> None:
     assert unpack_many(payloads) is None
+
+
+@pytest.mark.parametrize("last", [b"", bytes(LARGE), bytes(LARGE + 1), bytearray(3), 1])
+def test_many_bytes_are_what_they_are_one_by_one(last: Any) -> None:
+    for values in ([], [last], [b"", bytes(64), last]):
+        assert Packing().pack_many(values) == [pack(value) for value in values]
 
 
 @given(st.lists(st.binary(max_size=20)))
