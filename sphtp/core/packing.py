@@ -421,7 +421,10 @@ def _is_far(timestamp: Any) -> bool:
 
 
 def _nesting(payload: bytes) -> int:
-    """Return an upper bound of the number of lists and maps: the bytes that could begin one."""
+    """Return the number of bytes that could begin a list or a map.
+
+    This is an upper bound of the number of lists and maps.
+    """
     return len(payload) - len(payload.translate(None, _NESTING))
 
 

@@ -183,7 +183,7 @@ class ExpiringDict(Generic[K, V]):
         return None if entry is None else entry[1]
 
     def take_expired(self, now: float) -> list[tuple[K, float]]:
-        """Remove the entries expired by ``now``; return each key and its time, oldest first."""
+        """Remove the entries expired by ``now``; return keys and times of expiry, oldest first."""
         taken = list[tuple[K, float]]()
         for key, (due, _) in self._entries.items():
             if due + self._postponed > now:

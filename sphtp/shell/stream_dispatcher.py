@@ -96,7 +96,7 @@ class HasTimeouts(Protocol):
     """An object with a timer."""
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due; None if there is none."""
 
     def handle_timeout(self, now: float) -> None:
         """Run the timers that are due."""
@@ -249,7 +249,7 @@ class StreamDispatcher:
     # Sent datagrams
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due; None if there is none."""
         due = self._retry
         for one in self._parties():
             due = earliest(due, one.poll_timeout())

@@ -153,9 +153,10 @@ def server_vouching(
 def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> frozenset[bytes]:
     """Return the public keys that a server trusts: those of servers, or of certifying clusters.
 
-    Without ``server_keys`` it is the key that certifies its own ``key``, or else its own public
-    key, or none without a ``key``. Raises ``SettingsError`` if other servers would drop this
-    server's messages.
+    ``key`` is the server's own key. Without ``server_keys``, the server trusts the key of the
+    cluster that certifies ``key``. If no cluster certifies ``key``, the server trusts its own
+    public key. Without ``key``, it trusts no key. Raises ``SettingsError`` if other servers would
+    drop this server's messages.
     """
     named = frozenset(server_keys)
     if key is None:

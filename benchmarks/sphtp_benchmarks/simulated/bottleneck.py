@@ -116,7 +116,9 @@ Channels that always have something to send, over one line of {RATE / 1e6:.0f} M
 trip of {ROUND_TRIP * 1e3:.0f} ms, packets of at most {ETHERNET} bytes, and a queue of one
 bandwidth-delay product (BDP), which drops packets when it is full. `used` is the rate of arriving
 messages as a share of the line's rate, in the second half of {SECONDS[1]:.0f} s for one flow and of
-{SECONDS[2]:.0f} s for two flows. The second flow begins {LATER} s after the first. Headers take two
+{SECONDS[2]:.0f} s for two flows. `split` is the share of each flow in percent, `queue` the mean
+length of the queue in BDP, and `dropped` the share of packets that the queue dropped. The second
+flow begins {LATER} s after the first. Headers take two
 percent. Random loss occurs only in the direction of the data, and is separate from the packets that
 the queue drops.
 """,

@@ -73,9 +73,10 @@ HEAVY_LOSS: Final = Experiment(
     before=f"""\
 {MESSAGES} reliable messages of {SIZE:,} bytes, sent at once over a round trip of
 {ROUND_TRIP * 1e3:.0f} ms; both directions lose the same share, at random. The table shows the
-seconds until all messages have arrived, as medians of {RUNS} runs. The first row is the rule of
-Fiedler's article on the same network: every message is sent again each {RESEND_TIME} s until it
-is acked, whatever the capacity of the path.
+seconds until all messages have arrived, as medians of {RUNS} runs. The first row is a rule for
+comparison, from Glenn Fiedler's article *Reliable Ordered Messages*: the sender sends every message
+again each {RESEND_TIME} s until the peer acks it, whatever the capacity of the path. The other rows
+are channels with the congestion controller of that name.
 """,
     after="""\
 Such losses reduce a congestion window to two packets, with which the transfer would take hours at a

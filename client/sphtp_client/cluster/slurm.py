@@ -113,7 +113,7 @@ def slots_of(environ: Mapping[str, str]) -> int:
 async def _network_of(names: list[str]) -> str:
     """Return the address of a node as a network; a loopback address only if there is no other.
 
-    It is empty if no name has an address.
+    Return an empty text if no name has an address.
     """
     found = []
     for name in names:

@@ -256,7 +256,10 @@ def _judge_peer(peer: PeerFacts) -> Iterator[Finding]:
 
 
 def is_large_enough(size: int, mtu: int) -> bool:
-    """Return True if packets are about as large as the MTU, at most an Ethernet's, allows."""
+    """Return True if ``size`` is near the size of the largest packet that the MTU allows.
+
+    An MTU above that of an Ethernet counts as that of an Ethernet.
+    """
     expected = min(mtu, ETHERNET) - UDP_OVERHEAD - ENVELOPE
     return size >= WORTHWHILE * expected
 

@@ -56,8 +56,8 @@ class Manifest:
 
     ``settings`` are the settings of the servers in a user's file, and ``variables`` the same as
     environment variables. ``client_settings`` are variables of the clients. ``scenario`` is the
-    content of a scenario file that the image does not contain; None if it does. ``command``
-    replaces ``sphtp client``.
+    content of a scenario file that the image does not contain. It is None if the image contains the
+    file, or if the clients run a program of the user. ``command`` replaces ``sphtp client``.
     """
 
     image: str

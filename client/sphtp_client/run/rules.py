@@ -93,7 +93,7 @@ class RunVerdict(Enum):
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The reason for the end of a run, and the program that failed; None if none did."""
+    """The reason for the end of a run, and the program whose failure ended it, or None."""
 
     verdict: RunVerdict
     program: str | None = None

@@ -103,7 +103,7 @@ async def perform_run(
 ) -> ExitStatus | None:
     """Carry out a plan to its end, and end all processes.
 
-    Return the exit status for the signal that ended it; None without a signal.
+    Return the exit status for the signal that ended the run; None without a signal.
     """
 
     async def perform() -> None:

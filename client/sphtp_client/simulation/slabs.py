@@ -1,7 +1,7 @@
 """The division of a box along x into slabs, and the motion of a slab's spheres in a step.
 
-``borders`` returns slabs of equal width. No slab is narrower than the region that affects its
-neighbours, so that a sphere only affects its owner and the owner's neighbours.
+``borders`` returns the borders of slabs of equal width. No slab is narrower than the region that
+affects its neighbours, so that a sphere only affects its owner and the owner's neighbours.
 
 ``Slab`` is one peer's part of the box: the spheres whose centres are in it. A step is drift,
 exchange, kick. In the exchange, each slab sends each neighbour one message, with its spheres that

@@ -1,7 +1,8 @@
-"""Places that report a state: addresses of metrics over HTTP, and servers. They run on asyncio.
+"""Readers of places that report a state: addresses of metrics over HTTP, and servers.
 
-A reader of a place never raises: a failure becomes the error of the report. So a program that ends
-causes an error in its report, and after its restart the reports are complete again.
+The readers run on asyncio. A reader never raises: a failure becomes the error of the report. So a
+program that ends causes an error in its report, and after its restart the reports are complete
+again.
 
 Metrics are requested in HTTP/1.0, whose response is not chunked, and ends with the connection.
 """

@@ -14,9 +14,10 @@ messages. ``loss_detection`` finds lost packets. ``path`` decides how much may l
 
 ``lifecycle`` is the table of states, and ``connection`` runs it. A connection owns the two sides, a
 handshake and a packet protection. ``handshake`` is the handshake in the clear; ``noise``,
-``initiator`` and ``responder`` are the sealed one. ``protection`` has the keys, ``path_validation``
-follows a peer that moves, ``stateless_reset`` answers packets for an unknown channel, and
-``security`` decides which peers are admitted. ``endpoint`` routes datagrams by connection id, with
+``initiator`` and ``responder`` are the sealed one. ``protection`` has the keys, and
+``sphtp.core.secure.seal`` updates them. ``path_validation`` follows a peer that moves,
+``stateless_reset`` answers packets for an unknown channel, and ``security`` decides which peers are
+admitted. ``endpoint`` routes datagrams by connection id, with
 ``connection_table``, ``accept_queue`` and ``openings``.
 
 ``message_port`` is the application's side of a connection, with ``settings``, ``statistics`` and

@@ -416,7 +416,8 @@ class Connection:
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         """Return the next datagrams to send; None if there are none.
 
-        They have up to ``most`` bytes before sealing, or they are a single datagram.
+        Datagrams with messages have at most ``most`` bytes together, before sealing; a single one
+        may have more.
         """
         send_side = self._send_side
         if send_side is not None and send_side.events:

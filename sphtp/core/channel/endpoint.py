@@ -374,7 +374,8 @@ class Endpoint:
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         """Return the next datagrams to send; None if there are none.
 
-        They have up to ``most`` bytes before sealing, or they are a single datagram.
+        Datagrams with messages have at most ``most`` bytes together, before sealing; a single one
+        may have more.
         """
         if self._outgoing:
             return self._outgoing.popleft()
@@ -731,11 +732,11 @@ class Endpoint:
         self, now: float, connection: Connection, address: Address, nonce: int
     ) -> None:
         """Adopt a peer's new address after a valid RESPONSE from there."""
-        protection, path = connection.protection, connection.path_validation
-        if path is None or not isinstance(protection, AesGcm):
+        protection, validation = connection.protection, connection.path_validation
+        if validation is None or not isinstance(protection, AesGcm):
             return
         is_available = is_free(self._table.peers, protection.key, (address, protection.peer))
-        if is_available and path.take_response(address, nonce):
+        if is_available and validation.take_response(address, nonce):
             self.handshake_counters.paths_changed += 1
             self._table.move(connection, now, address)
 

@@ -14,8 +14,9 @@ trips is not flooded. ``path`` limits the number of packets that a probe repeats
 from the departure of the content, from the last ack or from the last probe, whichever is latest. A
 PING has no content, so its departure does not delay the probe of packets with content.
 
-Before the round trip is known, ten probes keep Fiedler's pace, which takes a second: by then most
-paths have brought an ack. After that the wait doubles three times, up to 0.8 s.
+Before the round trip is known, ten probes leave at intervals of the resend time, which takes a
+second: by then most paths have brought an ack. After that the wait doubles three times, up to
+0.8 s.
 
 Congestion is persistent when everything sent over three probe timeouts was lost (section 7.6): two
 lost packets so far apart, with none acked between them, after the first estimate of the round trip.
@@ -41,8 +42,8 @@ GRANULARITY: Final = 0.001
 MOST_DOUBLINGS: Final = 3
 """The most times that the wait for the ack of a probe doubles."""
 UNMEASURED: Final = 10
-"""The number of probes at Fiedler's pace before the wait doubles, before the first sample of the
-round trip."""
+"""The number of probes at intervals of the resend time before the wait doubles, as long as there is
+no sample of the round trip."""
 PERSISTENT: Final = 3
 """Congestion is persistent when everything is lost for this many probe timeouts."""
 
@@ -106,7 +107,7 @@ class RoundTrip:
             return False
         return self.smoothed - self.deviation > self.minimum * (1 + QUEUE_SHARE) + QUEUE_GRAIN
 
-    def patience(self, ack_delay: float, fallback: float) -> float:
+    def probe_timeout(self, ack_delay: float, fallback: float) -> float:
         """Return the probe timeout, in seconds: the longest wait for an ack (RFC 9002, 6.2.1).
 
         ``ack_delay`` is the longest delay of the receiver's acks. Before the first sample the probe
@@ -144,7 +145,7 @@ class LossDetector:
         "_sent",
         "_unacked",
         "bytes_in_flight",
-        "patience",
+        "probe_timeout",
         "probes",
         "ratio",
         "round_trip",
@@ -159,7 +160,7 @@ class LossDetector:
         self._fallback = fallback
         self._leisure = leisure
         # The probe timeout in seconds, before any doubling.
-        self.patience = fallback
+        self.probe_timeout = fallback
         # The number of probe timeouts since the last ack.
         self.probes = 0
         self._newest_content = -1
@@ -208,7 +209,7 @@ class LossDetector:
             if self.round_trip.smoothed is None:
                 self._measured_at = now
             self.round_trip.sample(now - batch.sent_at, delay)
-            self.patience = self.round_trip.patience(self._ack_delay, self._fallback)
+            self.probe_timeout = self.round_trip.probe_timeout(self._ack_delay, self._fallback)
         # The last packet of the last batch.
         newest = batch.last + 1 - (bits & -bits).bit_length()
         if newest > self._largest_acked:
@@ -227,7 +228,7 @@ class LossDetector:
     def path_changed(self) -> None:
         """Reset the round trip, because packets take another path from now on."""
         self.round_trip.forget()
-        self.patience = self._fallback
+        self.probe_timeout = self._fallback
 
     def stop(self) -> None:
         """Stop tracking packets; the estimates stay."""
@@ -246,7 +247,7 @@ class LossDetector:
         """Return True if packets lost together, oldest first, prove persistent congestion."""
         if self.round_trip.smoothed is None:
             return False
-        duration = PERSISTENT * self.patience
+        duration = PERSISTENT * self.probe_timeout
         start, following = INFINITY, -1
         for subset in lost:
             batch = subset.batch
@@ -273,7 +274,7 @@ class LossDetector:
         that declares packets lost returns none to repeat.
         """
         lost = self._lost_by_now(now)
-        if lost or not self._unacked or self._probe_timeout() > now:
+        if lost or not self._unacked or self._probe_due() > now:
             return lost, []
         due = self._repeat(now, most)
         self.probes += 1
@@ -285,7 +286,7 @@ class LossDetector:
         """Return the time of the next loss or probe timeout; None if no packet is tracked."""
         if not self._unacked:
             return None
-        return self._probe_timeout() if self._loss_time is None else self._loss_time
+        return self._probe_due() if self._loss_time is None else self._loss_time
 
     def _lost_by_now(self, now: float) -> list[PacketSubset]:
         """Declare packets lost, and drop batches without open packets from the front."""
@@ -306,10 +307,10 @@ class LossDetector:
             if not (bits := batch.open_before(self._largest_acked - reach)):
                 self._loss_time = loss_time
                 break
-            lost.append(self._give_up(batch, bits))
+            lost.append(self._declare_lost(batch, bits))
         return lost
 
-    def _give_up(self, batch: SentBatch, bits: int) -> PacketSubset:
+    def _declare_lost(self, batch: SentBatch, bits: int) -> PacketSubset:
         subset = PacketSubset(batch, bits)
         batch.open ^= bits
         batch.lost |= bits
@@ -327,28 +328,29 @@ class LossDetector:
             threshold = max(threshold, trip.smoothed + DEVIATIONS * trip.deviation)
         return threshold
 
-    def _probe_timeout(self) -> float:
-        patience = self.patience
+    def _probe_due(self) -> float:
+        probe_timeout = self.probe_timeout
         is_measured = self.round_trip.smoothed is not None
         content = self._oldest_unrepeated()
         if content is None:
             if is_measured and self._newest_content <= self._largest_acked:
-                return self._asked_at + max(patience, self._leisure)
-            return self._asked_at + patience * (1 << min(self.probes, MOST_DOUBLINGS))
+                return self._asked_at + max(probe_timeout, self._leisure)
+            return self._asked_at + probe_timeout * (1 << min(self.probes, MOST_DOUBLINGS))
         if is_measured:
             wait = min(
-                patience * (1 << min(self.probes, MOST_DOUBLINGS)), max(patience, self._fallback)
+                probe_timeout * (1 << min(self.probes, MOST_DOUBLINGS)),
+                max(probe_timeout, self._fallback),
             )
         else:
             unanswered = max(self.probes + 1 - UNMEASURED, 0)
-            wait = patience * (1 << min(unanswered, MOST_DOUBLINGS))
+            wait = probe_timeout * (1 << min(unanswered, MOST_DOUBLINGS))
         return max(self._asked_at, content.sent_at) + wait
 
     def _repeat(self, now: float, most: int) -> list[PacketSubset]:
         """Return the oldest packets whose content waited for a probe timeout, and mark them."""
         repeated: list[PacketSubset] = []
         while most > 0 and (batch := self._oldest_unrepeated()) is not None:
-            if batch.sent_at + self.patience > now:
+            if batch.sent_at + self.probe_timeout > now:
                 break
             bits = batch.open & ~batch.repeated
             for _ in range(bits.bit_count() - most):

@@ -96,12 +96,12 @@ class ResendAllowance:
             return PROBE_PACKETS
         return max(PROBE_PACKETS, min(LOSSY_PACKETS, LOSSY_BYTES // size))
 
-    def ready_at(self, now: float, number: int, patience: float) -> float:
+    def ready_at(self, now: float, number: int, probe_timeout: float) -> float:
         """Return the time at which the next packet may leave, at ``number`` packets per period.
 
-        ``patience`` is the probe timeout: the period is at least as long.
+        The period is at least as long as the probe timeout.
         """
-        rate = number / max(self._resend_time, patience)
+        rate = number / max(self._resend_time, probe_timeout)
         earned = max(now - self._at, 0.0) * rate
         self._left = min(max(self._left + earned - self.used, 0.0), 2.0 * PROBE_PACKETS)
         self._at, self.used = now, 0
@@ -180,7 +180,7 @@ class Path:
         number = self.allowance(now)
         if not is_retransmission and number <= PROBE_PACKETS:
             return None
-        return self._allowance.ready_at(now, number, self._recovery.patience)
+        return self._allowance.ready_at(now, number, self._recovery.probe_timeout)
 
     def budget(self, now: float, most: int, largest: int) -> int:
         """Return how many full packets window and pacer let leave now.

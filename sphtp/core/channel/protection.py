@@ -1,8 +1,8 @@
 """Packet protection: the last step of every packet of a connection before it leaves.
 
 There are two kinds. ``Plain`` changes nothing. ``AesGcm`` seals packets with the keys of a Noise
-handshake; ``sphtp.core.secure.seal`` has the cipher, the counter that is the nonce, and the key
-update. Either takes one packet or several of one size, and returns as many.
+handshake; ``sphtp.core.secure.seal`` has the cipher, the key update, and the counter that is the
+nonce. Either takes one packet or several of one size, and returns as many.
 """
 
 from typing import Final

@@ -19,7 +19,7 @@ The acks in the header of an accepted packet take this way:
 5. ``Path.acked`` (``path``) passes the acked bytes to congestion control and to the MTU search.
 6. ``SendSide._settle`` drops the content of the acked packets, and settles the tickets of messages
    that were acked completely.
-7. ``SendSide._retransmit_lost`` queues the content of lost packets for retransmission, and reports
+7. ``SendSide._handle_lost`` queues the content of lost packets for retransmission, and reports
    them to congestion control.
 
 Datagrams come in batches of one or more. Consecutive packets that are similar enough are decoded as

@@ -11,7 +11,7 @@ retransmitted in these steps:
 1. ``LossDetector`` (``loss_detection``) declares packets lost, or selects packets to repeat as a
    probe. It does so when an ack arrives (``SendSide.handle_ack``) or a timer expires
    (``SendSide.handle_timeout``).
-2. ``SendSide._retransmit_lost`` passes the frames of lost packets to
+2. ``SendSide._handle_lost`` passes the frames of lost packets to
    ``SendQueue.retransmit_lost``, which drops unreliable frames, and leaves out frames that are
    still in flight in another packet. ``SendSide._retransmit_as_probe`` passes those of a probe to
    ``SendQueue.retransmit`` directly, because their packets may not be lost.

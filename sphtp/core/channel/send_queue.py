@@ -327,7 +327,7 @@ class SendQueue:
         return self._lanes[run.lane].run_acked(run, bits)
 
     def retransmit_lost(self, frames: Sequence[SentFrame]) -> int:
-        """Queue the frames of lost packets for retransmission; return the number of their messages.
+        """Queue the frames of lost packets for retransmission; return their number.
 
         A frame that is still in flight in another packet is not queued. An unreliable frame is
         dropped. A fragment counts as one message.

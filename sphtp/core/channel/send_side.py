@@ -112,8 +112,8 @@ class SendSide:
         if observer is not None:
             observer.path_mtu = self.path.mtu.size
         self.is_sending = True
-        # The time at which the pacer or Fiedler's pace allows the next packet; None if neither
-        # delays it.
+        # The time at which the pacer or the resend allowance admits the next packet; None if
+        # neither delays it.
         self.resume_at: float | None = None
         # Encoded packets that wait to leave, and their size. Packets of one size are joined.
         self._ready: deque[tuple[bytes, int]] = deque()
@@ -238,7 +238,7 @@ class SendSide:
             elif batch.closing:
                 self.events.append(Event.CLOSE_ACKED)
         if lost:
-            self._retransmit_lost(now, lost)
+            self._handle_lost(now, lost)
         if self.path.mtu.state is MtuSearchState.TOO_SMALL:
             self.events.append(Event.PATH_TOO_SMALL)
         if self._observer is not None:
@@ -256,7 +256,7 @@ class SendSide:
             self.send_queue.give_up(ticket)
         lost, probes = self.recovery.handle_timeout(now, self.path.allowance(now))
         if lost:
-            self._retransmit_lost(now, lost)
+            self._handle_lost(now, lost)
         asks = self._retransmit_as_probe(now, probes) if probes else False
         if self._observer is not None:
             if probes:
@@ -345,7 +345,7 @@ class SendSide:
             return max(path.budget(now, MOST_DATAGRAMS, most), 1)
         if ready < INFINITY:
             self.resume_at = ready
-        # The window or the pacer holds packets back, but a few may leave at Fiedler's pace (see
+        # The window or the pacer holds packets back, but the resend allowance admits a few (see
         # ``path``).
         is_retransmission = queue.has_retransmissions
         if is_retransmission or queue.spread < MOST_SPREAD:
@@ -437,7 +437,7 @@ class SendSide:
                     receipts.settle(now, frame.tickets, Outcome.ARRIVED)
         queue.acked(frames)
 
-    def _retransmit_lost(self, now: float, lost: Sequence[PacketSubset]) -> None:
+    def _handle_lost(self, now: float, lost: Sequence[PacketSubset]) -> None:
         """Queue the content of lost packets for retransmission."""
         self.path.lost(now, lost)
         for subset in lost:

@@ -1,4 +1,7 @@
-"""Records of servers and clients: names, addresses, data, topics, groups, views."""
+"""Records of servers and clients: names, addresses, data, topics, groups, views.
+
+``registrations`` has the rules by which a client's record expires.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

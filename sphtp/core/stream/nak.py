@@ -2,18 +2,20 @@
 
 Missing datagrams are in the loss map, range by range, until they arrive or the receiver gives them
 up; the states of one range are the table in ``loss_map``. A NAK costs the source a repair, and in a
-multicast group every receiver gets this repair. So four mechanisms hold NAKs back:
+multicast group every receiver gets this repair. So five mechanisms hold NAKs back:
 
-* The initial backoff. The first NAK for a range waits a random time: the datagram may only be late,
-  and in a group another receiver may send a NAK first. Ranges detected during this time share the
-  NAK, so that one burst of losses takes one NAK.
-* The NAK backoff. A range that a NAK has named waits for its repair before another NAK names it.
-* Suppression. An NCF announces that a repair does not come now, and mostly the time after which to
-  request it again. A second NCF does not postpone a suppressed range any further. Otherwise the
-  NCFs for other receivers could postpone it for ever.
-* NAK spacing and the NAK budget. One NAK leaves in ``nak_spacing`` seconds. All NAKs together name
-  at most ``nak_budget`` datagrams per second, the most that the source takes from one receiver, and
-  half as many at once.
+* The initial backoff (``find_missing``). The first NAK for a range waits a random time: the
+  datagram may only be late, and in a group another receiver may send a NAK first. Ranges detected
+  during this time share the NAK, so that one burst of losses takes one NAK.
+* The NAK backoff (``poll_nak``). A range that a NAK has named waits for its repair before another
+  NAK names it.
+* The limit for one range (``_arm``): one NAK in half a NAK backoff, on average since its detection.
+* Suppression (``handle_ncf``). An NCF announces that a repair does not come now, and mostly the
+  time after which to request it again. A second NCF does not postpone a suppressed range any
+  further. Otherwise the NCFs for other receivers could postpone it for ever.
+* NAK spacing and the NAK budget (``poll_nak``). One NAK leaves in ``nak_spacing`` seconds. All NAKs
+  together name at most ``nak_budget`` datagrams per second, the most that the source takes from one
+  receiver, and half as many at once.
 
 A receiver gives a range up for one of five reasons: the source's window has moved on
 (``advance_trail``), the range was missing for a whole generation interval (``expire``), the source

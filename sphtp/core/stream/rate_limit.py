@@ -1,4 +1,4 @@
-"""Rate limiting at a source: of new data, and of retransmissions.
+"""Rate limiting at a source: of new data, and of retransmissions (applied in ``retransmission``).
 
 The settings limit both: ``data_rate``, and ``repair_rate``, Ultra Messaging's retransmit rate
 limit. But on an overloaded path, more repairs cause more losses, and these cause more repairs. Two

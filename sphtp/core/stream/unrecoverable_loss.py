@@ -1,4 +1,4 @@
-"""Unrecoverable loss: the messages of a topic that are missing, and those lost for good.
+"""Unrecoverable loss: the messages of a topic that the transport cannot bring any more.
 
 This module finds such messages; ``delivery`` lists the functions that make a loss final.
 
@@ -7,7 +7,8 @@ and numbers of datagrams grow together: a message that is missing between two ot
 a datagram between theirs. So every gap in the numbers of messages has the numbers of the two
 datagrams between which its messages were sent. As soon as the transport misses no datagram between
 them, it cannot fill the gap any more. (Ultra Messaging waits another generation interval to detect
-that.) Without traffic a timer does the same: a gap is lost when it is a generation interval old.
+that.) Without traffic a timer does the same: a gap counts as unrecoverable when it is a generation
+interval old.
 
 Every number is in one of four places: not yet detected, from ``top`` on; in a gap that the
 transport may still fill; wanted from the source's history; or settled, that is delivered or lost.

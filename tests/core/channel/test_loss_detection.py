@@ -81,11 +81,11 @@ def test_content_is_repeated_at_the_seeds_pace_whatever_goes_unanswered() -> Non
     measured = batch_of(1, 0)
     recovery.sent(measured)
     ack(recovery, 0.02, measured)
-    assert recovery.patience == pytest.approx(0.02 + 4 * 0.01 + ACK_DELAY)
+    assert recovery.probe_timeout == pytest.approx(0.02 + 4 * 0.01 + ACK_DELAY)
     unrepeated = [batch_of(1, sequence, 1.0) for sequence in range(1, 4)]
     for sent in unrepeated:
         recovery.sent(sent)
-    following, due = 4, 1.0 + recovery.patience
+    following, due = 4, 1.0 + recovery.probe_timeout
     for _ in range(50):
         deadline = recovery.deadline()
         assert deadline is not None
@@ -111,11 +111,11 @@ def test_an_idle_channel_pings_at_leisure_but_not_while_content_is_missing() -> 
     assert recovery.deadline() == 1.0 + 5.0
     ack(recovery, 1.02, ping)
     recovery.sent(batch_of(1, 2, 2.0))
-    due = 2.0 + recovery.patience
+    due = 2.0 + recovery.probe_timeout
     assert recovery.deadline() == pytest.approx(due)
     assert recovery.handle_timeout(due)[1], "whose message has expired: a ping leaves instead"
     recovery.sent(single(3, due))
-    assert recovery.deadline() == pytest.approx(due + 2 * recovery.patience)
+    assert recovery.deadline() == pytest.approx(due + 2 * recovery.probe_timeout)
 
 
 @pytest.mark.parametrize("round_trip", [0.3, 3.0])
@@ -128,7 +128,7 @@ def test_a_long_path_is_not_flooded(round_trip: float) -> None:
     for number in range(1, 5):
         deadline = recovery.deadline()
         assert deadline is not None
-        assert deadline == pytest.approx(10.0 + number * recovery.patience)
+        assert deadline == pytest.approx(10.0 + number * recovery.probe_timeout)
         recovery.handle_timeout(deadline)
         recovery.sent(batch_of(1, 1 + number, deadline))
 
@@ -210,8 +210,8 @@ def test_an_ack_ends_the_probing() -> None:
     assert recovery.probes == 2
     ack(recovery, 0.35, packets[0])
     assert recovery.probes == 0
-    patience = recovery.round_trip.patience(ACK_DELAY, FALLBACK)
-    assert recovery.deadline() == pytest.approx(0.35 + patience), "from the ack"
+    probe_timeout = recovery.round_trip.probe_timeout(ACK_DELAY, FALLBACK)
+    assert recovery.deadline() == pytest.approx(0.35 + probe_timeout), "from the ack"
 
 
 def test_with_an_estimate_the_probe_is_after_that() -> None:
@@ -424,7 +424,7 @@ def test_after_a_silence_both_ways_a_message_leaves_each_tenth_of_a_second() -> 
 def test_without_samples_the_seeds_fixed_time_holds() -> None:
     estimate = RoundTrip()
     assert estimate.smoothed is None
-    assert estimate.patience(0.01, FALLBACK) == FALLBACK
+    assert estimate.probe_timeout(0.01, FALLBACK) == FALLBACK
 
 
 def test_the_first_sample_is_taken_whole() -> None:
@@ -449,7 +449,7 @@ def test_a_steady_round_trip_is_found() -> None:
         estimate.sample(0.25)
     assert estimate.smoothed == pytest.approx(0.25)
     assert estimate.deviation == pytest.approx(0, abs=1e-6)
-    assert estimate.patience(0.01, FALLBACK) == pytest.approx(0.26 + LEAST_SPREAD)
+    assert estimate.probe_timeout(0.01, FALLBACK) == pytest.approx(0.26 + LEAST_SPREAD)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1))
@@ -459,7 +459,7 @@ def test_the_estimate_stays_between_the_samples(samples: list[float]) -> None:
         estimate.sample(elapsed)
     assert estimate.smoothed is not None
     assert min(samples) - 1e-9 <= estimate.smoothed <= max(samples) + 1e-9
-    assert estimate.patience(0.01, FALLBACK) >= estimate.smoothed + LEAST_SPREAD
+    assert estimate.probe_timeout(0.01, FALLBACK) >= estimate.smoothed + LEAST_SPREAD
 
 
 def test_what_the_peer_kept_an_ack_for_is_no_way() -> None:

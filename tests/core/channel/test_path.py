@@ -238,12 +238,12 @@ def test_how_many_is_a_matter_of_evidence(
     assert allowance.number(10.0 + silent, measured, loss, size) == number
 
 
-@pytest.mark.parametrize("patience", [0.04, 0.5])
-def test_so_many_leave_in_a_period(patience: float) -> None:
+@pytest.mark.parametrize("probe_timeout", [0.04, 0.5])
+def test_so_many_leave_in_a_period(probe_timeout: float) -> None:
     """It is the seed's 0.1 s, or what an ack takes if that is longer."""
     allowance, now, left = ResendAllowance(RESEND_TIME), 0.0, 0
-    period = max(RESEND_TIME, patience)
-    while (now := max(now, allowance.ready_at(now, LOSSY_PACKETS, patience))) < 10 * period:
+    period = max(RESEND_TIME, probe_timeout)
+    while (now := max(now, allowance.ready_at(now, LOSSY_PACKETS, probe_timeout))) < 10 * period:
         allowance.used += 1
         left += 1
     assert left == pytest.approx(10 * LOSSY_PACKETS, abs=PROBE_PACKETS)
