@@ -93,8 +93,7 @@ FAREWELL: Final = 0.5
 """The most seconds for which a member whose program has failed can announce that."""
 
 LARGE: Final = 65_536
-"""The bytes of a contribution from which its size is checked against the limits of the channels,
-and from which it is copied once for all peers."""
+"""The bytes of a contribution from which it is copied once for all peers."""
 
 REUSED: Final = 65_536
 """The bytes of an array from which its memory is used again."""
@@ -248,6 +247,8 @@ class LockstepGroup(ScopedService):
         self._nursery: trio.Nursery | None = None
         self._started = trio.Event()
         self._channels: dict[int, ServiceChannel] = {}
+        # The largest contribution that all of them are known to carry.
+        self._carried = 0
         self._ends: dict[int, trio.Event] = {}
         # The messages for which their channels have no room, by channel.
         self._blocked: dict[int, deque[Contribution]] = {}
@@ -398,8 +399,9 @@ class LockstepGroup(ScopedService):
                 f"step {step} is under way; after a cancellation, resume() waits for it"
             )
         data = pack_parts(value, contribution_head(step))
-        if data.size >= LARGE:
+        if data.size > self._carried:
             self._check_size(data.size)
+        if data.size >= LARGE:
             data.is_for_many = len(self._channels) > 1
         self._machine.contribute(data, None if with_ is None else self._keys_of(with_))
         self._contributed_at = trio.current_time()
@@ -463,6 +465,7 @@ class LockstepGroup(ScopedService):
         """
         for channel in self._channels.values():
             channel.check_size(size + MOST_ADDED)
+        self._carried = size
 
     async def _complete(self) -> CompleteStep:
         """Wait for the step under way."""
@@ -650,7 +653,7 @@ class LockstepGroup(ScopedService):
         self._links += 1
         number, machine = self._links, self._machine
         ended = self._ends[number] = trio.Event()
-        self._channels[number] = channel
+        self._channels[number], self._carried = channel, 0
         self._connected[channel.peer_id] = number
         try:
             channel.share_copies()
@@ -701,9 +704,10 @@ class LockstepGroup(ScopedService):
                 has_taken = True
                 for data in messages:
                     machine.handle_message_untrusted(now, number, data)
-                if not channel.has_ended:
+                # With shared memory, ``take_ready`` returns some of many messages. A channel that
+                # has ended raises after its last message.
+                if not (channel.has_ended or channel.has_ready):
                     break
-                # A channel that has ended raises after its last message.
             return has_taken
         except RemoteError as error:
             machine.counters["malformed"] += 1

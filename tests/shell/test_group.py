@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 import sphtp
+from sphtp.config import ChannelSettings
 from sphtp.errors import (
     MemberDiedError,
     MessageTooLargeError,
@@ -21,7 +22,7 @@ from sphtp.errors import (
 from sphtp.events import PeerChanged, PeerEntered
 from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.feed import Feed
-from sphtp.shell.group import LockstepGroup, MemberDied, MemberJoined, MemberLeft
+from sphtp.shell.group import GroupMember, LockstepGroup, MemberDied, MemberJoined, MemberLeft
 from sphtp.shell.lifetime import running
 from sphtp.shell.shared_memory import OutboundSegment
 from tests.deadline import until, within_20_seconds
@@ -237,6 +238,25 @@ async def test_neighbours_exchange_without_the_others() -> None:
         await together(*(group.barrier for group in groups))
         with pytest.raises(StateError, match="nobody is no member"):
             await groups[0].exchange(1, with_=[first._replace(name="nobody")])
+
+
+async def test_the_steps_of_a_dead_neighbour_reach_the_others_at_once_however_many() -> None:
+    # Keepalives come every 5 s: nothing else would wake a member that leaves messages unread.
+    async with party(ChannelSettings()) as those:
+        oldest, one, other = groups = await those.join_all("a", "b", "c", on_death="continue")
+        for step in range(400):  # until all channels have shared memory
+            await together(*(partial(group.exchange, step) for group in groups))
+        first, second = one.members[1:]
+
+        async def pair(group: LockstepGroup, neighbour: GroupMember) -> None:
+            for step in range(200):
+                await group.exchange(step, with_=[neighbour])
+
+        await together(partial(pair, one, second), partial(pair, other, first))
+        events = oldest.events()
+        those.kill(str(second))
+        with trio.fail_after(3):
+            assert isinstance(await anext(events), MemberDied)
 
 
 async def test_a_cancelled_exchange_is_resumed() -> None:
@@ -471,6 +491,21 @@ async def test_terms_that_differ_and_values_that_cannot_be_sent_are_told() -> No
                 async with third.join("fluid", on_death="sometimes"):
                     raise AssertionError
             assert third.groups == ()
+
+
+@pytest.mark.parametrize("limit", [10_000, 100_000])
+async def test_a_value_beyond_a_small_limit_is_refused_before_anything_is_sent(limit: int) -> None:
+    async with party(ChannelSettings(max_message=limit)) as those:
+        groups = await those.join_all("a", "b")
+        one = groups[0]
+        for size in (limit - 200, 5, limit):
+            values = [bytes(size), b"other"]
+            if size == limit:
+                with pytest.raises(MessageTooLargeError):
+                    await one.exchange(values[0])
+                values[0] = b"small"
+            calls = map(partial, [group.exchange for group in groups], values)
+            assert [list(got) for got in await together(*calls)] == [values, values]
 
 
 async def test_a_program_that_chooses_groups_leaves_none_that_it_joined() -> None:

@@ -182,6 +182,7 @@ class SendSide:
             if due is not None and due <= now:
                 return True
         queue = self.send_queue
+        # ``SendQueue.wants_to_send``, inlined.
         if self.is_sending and (queue.backlog or queue.redundancy.due or self._credit.is_due):
             return True
         if self._observer is not None:
