@@ -787,8 +787,7 @@ class Channel(trio.abc.Channel[T]):
         segment = None if memory is None else memory.inbound
         if memory is not None and memory.outbound is not None:
             sent = port.sent - self._sent_before
-            # While some are corked, the count is not whole.
-            if sent and not self._is_corked:
+            if sent:
                 self._at_once = self._few if sent <= self._few else 0
                 self._sent_before += sent
         most = min(limit, self._encoding.most_at_once)

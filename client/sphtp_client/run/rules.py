@@ -126,17 +126,19 @@ class Rules:
         if is_due:
             state.restarts += 1
             state.in_a_row += 1
-        elif state.phase is not Phase.WAITING or not self._may_start(name):
+        elif state.phase is not Phase.WAITING or any(self._unmet(name)):
             return False
         state.phase, state.started_at = Phase.RUNNING, now
         state.is_ready = state.is_ready or not self.programs[name].announces
         return True
 
-    def _may_start(self, name: str) -> bool:
+    def _unmet(self, name: str) -> Iterator[str]:
+        """Yield the programs that keep a program from starting."""
         rules = self.programs[name]
-        return all(self.states[other].is_ready for other in rules.after) and all(
-            self.states[other].phase is Phase.FINISHED for other in rules.after_end
-        )
+        yield from (other for other in rules.after if not self.states[other].is_ready)
+        for other in rules.after_end:
+            if self.states[other].phase is not Phase.FINISHED:
+                yield other
 
     def next_alarm(self) -> float:
         """Return the time at which the first backoff is over; infinity if there is none."""
@@ -179,12 +181,8 @@ class Rules:
 
     def waits_for(self, name: str) -> list[str]:
         """Return the programs that keep a program from starting, in the order of the file."""
-        rules = self.programs[name]
-        waited_for = {other for other in rules.after if not self.states[other].is_ready}
-        waited_for.update(
-            other for other in rules.after_end if self.states[other].phase is not Phase.FINISHED
-        )
-        return [other for other in self.programs if other in waited_for]
+        unmet = set(self._unmet(name))
+        return [other for other in self.programs if other in unmet]
 
     def awaited(self) -> list[str]:
         """Return the programs that are not in the background."""

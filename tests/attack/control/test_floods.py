@@ -35,20 +35,31 @@ from sphtp.core.control.server_messages import Peers, ServerHeartbeat, ServerLea
 from sphtp.core.control.settings import MAX_RATE, ServerLimits
 from sphtp.core.control.vocabulary import EVERYBODY, Command, Reason
 from sphtp.errors import SettingsError
-from sphtp.testing.cluster import SimulatedCluster, server_address
+from sphtp.testing.cluster import (
+    SimulatedClient,
+    SimulatedCluster,
+    SimulatedServer,
+    server_address,
+)
 from tests.cases import each
 from tests.core.control.helpers import ask, established, is_established, said
 
 LIMITS = ServerLimits(max_clients=8, announces_per_second=5, lookups_per_second=3)
 
 
-def test_a_flood_of_announcements_is_cut_and_clients_stay() -> None:
-    """What must hold: so many are answered per second, and who is registered notices nothing."""
+def limited_cluster() -> tuple[SimulatedCluster, SimulatedServer, SimulatedClient]:
+    """Return a cluster with ``LIMITS``, and its server and its established client."""
     bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True, limits=LIMITS)
     client = bus.client("x")
     established(bus, client)
     bus.run(2.0)
+    return bus, server, client
+
+
+def test_a_flood_of_announcements_is_cut_and_clients_stay() -> None:
+    """What must hold: so many are answered per second, and who is registered notices nothing."""
+    bus, server, client = limited_cluster()
     answered = sum(bool(ask(bus, server, Announce(2 * n + 3, 5))) for n in range(1000))
     assert answered == 5
     assert server.machine.counters[Count.OVER_ANNOUNCES_PER_SECOND] == 995
@@ -60,11 +71,7 @@ def test_a_flood_of_announcements_is_cut_and_clients_stay() -> None:
 
 def test_a_flood_of_lookups_is_cut() -> None:
     """What must hold: a list is not sent more often than that, whoever asks."""
-    bus = SimulatedCluster()
-    server = bus.server(0, new_cluster=True, limits=LIMITS)
-    client = bus.client("x")
-    established(bus, client)
-    bus.run(2.0)
+    bus, server, client = limited_cluster()
     before = len(said(server, Command.PEERS))
     for _ in range(500):
         bus.inject(server, Lookup(client.machine.id, client.machine.nonce).encode())
@@ -75,11 +82,7 @@ def test_a_flood_of_lookups_is_cut() -> None:
 
 def test_lookups_that_get_no_answer_take_none_from_others() -> None:
     """What must hold: neither an unregistered program nor lookups at another server use it up."""
-    bus = SimulatedCluster()
-    server = bus.server(0, new_cluster=True, limits=LIMITS)
-    client = bus.client("x")
-    established(bus, client)
-    bus.run(2.0)
+    bus, server, client = limited_cluster()
     before = len(said(server, Command.PEERS))
     for _ in range(500):
         bus.inject(server, Lookup(99, 5).encode())
