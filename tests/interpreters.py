@@ -13,6 +13,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from multiprocessing import reduction
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -120,7 +121,9 @@ class ForkedProcess:
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.returncode is None:
-            os.kill(self.pid, number)
+            # As ``Popen``: a process that has just ended needs no signal.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
