@@ -33,6 +33,11 @@ def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "perf_counter", lambda: next(readings) * 1e-6)
 
 
+def stopped_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no turn of the loops of nodes end, however long it takes."""
+    monkeypatch.setattr(loop, "perf_counter", lambda: 0.0)
+
+
 class Elsewhere(NamedTuple):
     """A node of another task, and what closes it under everything that stands on it."""
 

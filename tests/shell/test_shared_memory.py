@@ -43,7 +43,7 @@ from sphtp.shell.shared_memory import (
     open_rendezvous,
 )
 from tests.deadline import until, within_20_seconds
-from tests.shell.nodes import RawMessages, counted_time, open_node
+from tests.shell.nodes import RawMessages, counted_time, open_node, stopped_time
 from tests.soaked import soaked
 
 pytestmark = [
@@ -321,7 +321,7 @@ async def test_lone_small_messages_go_by_shared_memory_and_crowds_in_packets():
 async def test_who_receives_after_each_message_sends_it_in_the_call_itself(monkeypatch):
     """Also within the time in which others are corked; but a burst after each is corked again."""
     # No turn of the loop ends within a burst: the few messages behind its end would leave at once.
-    counted_time(monkeypatch)
+    stopped_time(monkeypatch)
     async with connected() as (here, there), trio.open_nursery() as nursery:
 
         async def echo() -> None:
