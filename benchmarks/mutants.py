@@ -6,9 +6,10 @@ value returned. A statement is drawn from all that can be changed, each as likel
 kind of change, then a place in the statement. The same seed draws the same from the same sources.
 
 The tests run in a copy of the checkout: first those of the module's own name, then those of its
-folder, then all that concern the core. A test that fails has to fail again alone. A mutant that no
-test catches is a hole in the tests, unless no caller can notice the change, which only a reader can
-decide.
+folder, then all that concern the core. A test catches the mutant if it fails again alone, and
+passes without the mutant; other failures are noted as unsteady, and the run goes on without these
+tests. A mutant that no test catches is a hole in the tests, unless no caller can notice the change,
+which only a reader can decide.
 """
 
 import ast
@@ -22,7 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -31,7 +32,10 @@ from typing import Any, Final
 import click
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PARTS: Final = ("sphtp", "server", "client", "benchmarks", "tests", "docs", "scenarios")
+PARTS: Final = (
+    *("sphtp", "server", "client", "benchmarks", "tests"),
+    *("docs", "examples", "scenarios", "share"),
+)
 # The last is that of settings against the page that documents them.
 WHOLE: Final = [
     *(f"tests/{part}" for part in ("core", "shell", "interop", "attack", "testing", "apps")),
@@ -171,9 +175,12 @@ def _stages(tree: Path, file: str) -> Iterator[list[str]]:
     yield WHOLE
 
 
-def _run(tree: Path, tests: list[str], workers: int, timeout: float) -> str | None:
+def _run(
+    tree: Path, tests: list[str], without: Iterable[str] = (), *, workers: int, timeout: float
+) -> str | None:
     """Run tests in the copy; return the first that failed, or None."""
     options = ["-x", "-q", "-m", "not soak", "--tb=no", "-p", "no:cacheprovider"]
+    options += [f"--deselect={test}" for test in without]
     paths = os.pathsep.join(str(tree / part) for part in ("", "server", "client", "benchmarks"))
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *tests, *options, f"-n{workers if workers > 1 else 0}"],
@@ -200,22 +207,29 @@ def _run(tree: Path, tests: list[str], workers: int, timeout: float) -> str | No
     return failed[0].split(" - ")[0].split(" ", 1)[1] if failed else output[-300:]
 
 
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+    # Python's cache would hold if the file had the same size and, to the second, the same age.
+    Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+
 def _catch(path: Path, text: str, tree: Path, stages: list[list[str]], **limits: Any) -> Any:
-    """Return the test that catches a mutant in the copy, and those that passed when run again."""
-    whole, unsteady = path.read_text(), []
+    """Return the test that catches a mutant, and those that failed for other reasons."""
+    whole = path.read_text()
+    unsteady: list[str] = []
     try:
-        path.write_text(text)
-        # Python's cache would hold if the file had the same size and, to the second, the same age.
-        Path(cache_from_source(str(path))).unlink(missing_ok=True)
         for tests in stages:
-            failed = _run(tree, tests, **limits)
-            if failed and "::" in failed and not _run(tree, [failed], **limits):
+            _write(path, text)
+            while failed := _run(tree, tests, unsteady, **limits):
+                is_test = "::" in failed
+                if not is_test or _run(tree, [failed], **limits):
+                    _write(path, whole)
+                    if not is_test or not _run(tree, [failed], **limits):
+                        return {"caught": failed, "unsteady": unsteady}
+                    _write(path, text)
                 unsteady.append(failed)
-            elif failed:
-                return {"caught": failed, "unsteady": unsteady}
     finally:
-        path.write_text(whole)
-        Path(cache_from_source(str(path))).unlink(missing_ok=True)
+        _write(path, whole)
     return {"caught": None, "unsteady": unsteady}
 
 
