@@ -81,7 +81,7 @@ chaos: $(DEVELOPS) ## Real processes killed, frozen, cut off, with full disks an
 soak-rest: $(DEVELOPS) ## Every other test that is long
 	$(SOAK) -m soak --ignore=tests/soak --ignore=tests/chaos --ignore=tests/fuzz tests
 
-soak-fuzz: $(DEVELOPS) ## Ten million forged datagrams to one node
+soak-fuzz: $(DEVELOPS) ## Ten million forged datagrams to each kind of node
 	$(SOAK) -m soak tests/fuzz
 
 soak-properties: $(DEVELOPS) ## Every property with 20,000 examples
