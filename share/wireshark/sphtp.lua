@@ -7,10 +7,10 @@
 -- it has there: `ack_bits` of a packet is the filter `sphtp.ack_bits`, `host` of a parameter is
 -- `sphtp.parameter.host`. One function, `Cursor:read`, reads a row and adds it to the tree.
 --
--- Whatever breaks a rule of those pages that one message alone can break ends the reading with an
--- error of its own kind, a Malformed. The tree then has all that came before, and the expert
--- information `sphtp.malformed` with the reason. Errors of any other kind are defects of this file,
--- and reach the user as errors of Lua.
+-- This file checks the rules of those pages that one message alone can break. The first broken rule
+-- ends the reading with an error of its own kind, a Malformed. The tree then has all that came before,
+-- and the expert information `sphtp.malformed` with the reason. Errors of any other kind are defects of
+-- this file, and reach the user as errors of Lua.
 --
 -- No port says that a datagram is SphTP. So the heuristic reads the whole datagram with a tree that
 -- keeps nothing, and claims it only if no rule is broken and the rules bind enough bits, about 32.
@@ -18,10 +18,12 @@
 -- claimed only behind a datagram that is certain, between the same two addresses and ports. A TCP
 -- connection is claimed by the eight bytes with which the sockets of nanomsg and NNG begin.
 --
--- What is sealed is opened with the keys of a log, and read by the same functions from a tvb of its own.
+-- A sealed datagram is decrypted with the keys of a key log. The same functions then read its content,
+-- from a tvb of its own.
 --
 -- A section that is a block exports the names declared in front of it; Lua allows 200 names in one block.
--- All numbers are little-endian, but for the two of the transport below the control plane.
+-- All numbers are little-endian, except two of the transport below the control plane: the protocol in a
+-- greeting, and the length of a message.
 
 local sphtp = Proto("sphtp", "SphTP")
 local expert = ProtoExpert.new("sphtp.malformed", "Malformed", expert.group.MALFORMED, expert.severity.ERROR)
@@ -124,12 +126,12 @@ function Cursor:branch(tree, title, size)
   return tree:add(self.tvb(self.at, math.min(size or self:left(), self:left())), title)
 end
 
--- What stands for a tree where nobody looks.
+-- A tree that keeps nothing, for the readings whose result nobody sees.
 local NO_TREE = setmetatable({}, {
   __index = function() return function(tree) return tree end end,
 })
 
--- What is said of a datagram or message in the column of information, and by whom it was reached.
+-- The notes on a datagram or message: its packet, the words for the column Info, and what was read of it.
 local function notes(pinfo) return { pinfo = pinfo, words = {} } end
 local function note(about, ...) table.insert(about.words, string.format(...)) end
 
@@ -205,8 +207,8 @@ local function read_lane(at, tree)
   for _, row in ipairs(LANE_BITS) do item:add(row.field, at.tvb(at.at - 1, 1)) end
 end
 
--- The payloads of one frame cost two bytes each, or nothing if they are empty and of one length: so
--- a packet says no more of them than it has bytes, lest it make work without end.
+-- The payloads of a frame take two bytes each for their lengths, but no byte at all in a RUN of empty
+-- ones. So a packet may have no more payloads than bytes; otherwise a small one would cost much work.
 local function read_messages(at, tree)
   read_lane(at, tree)
   at:read(tree, FIRST_ID)
@@ -538,11 +540,11 @@ local function hmac_sha256(key, message)
 end
 
 -- Keys. The key log has lines `SPHTP_CHANNEL_KEY`, the connection id in the front of the datagrams, and
--- the key of its epoch 0, both in hexadecimal. The keys of a sealed stream travel in its channels: who
--- can open those learns them there. One name may have several keys, since ids of two nodes may be
--- alike, and a message of an application may look like one with keys: the tag tells which key it is.
+-- the key of its epoch 0, both in hexadecimal. The keys of a sealed stream travel in the channels of its
+-- receivers, so they are read from these channels. A name may have several keys: two nodes may have the
+-- same id, and a message of an application may look like one with keys. The tag shows the right key.
 local KEY_LINE = "^SPHTP_CHANNEL_KEY (%x+) (%x+)%s*$"
--- The keys of a thousand epochs, which are a thousand million datagrams, are derived in a second or two.
+-- To derive the keys of 1,024 epochs, which have a thousand million datagrams, takes a second or two.
 local MOST_EPOCHS = 1024
 
 -- By name: a list of keys, each with those of the epochs that follow it, and the ciphers in use.
@@ -616,7 +618,7 @@ local function cipher_in(chain, epoch)
   return chain.ciphers[epoch]
 end
 
--- Return what a datagram contains that is clear up to a place, or nil without its key.
+-- Return the plaintext of a datagram whose bytes from `sealed` on are encrypted; nil without its key.
 local function open_datagram(about, tvb, start, sealed, name, counter)
   if keyring_of ~= sphtp.prefs.key_log_file or not keyring then read_key_log(sphtp.prefs.key_log_file) end
   local list = keyring[name]
@@ -636,7 +638,7 @@ local function open_datagram(about, tvb, start, sealed, name, counter)
   return nil
 end
 
--- Return a tvb of what is inside, or nil.
+-- Return a tvb of the plaintext, or nil.
 function open_sealed(about, tvb, start, sealed, counter)
   local name = about.kind == "SEALED" and name_of_channel(about.id)
     or about.kind == "STREAM" and name_of_stream(about.id, about.key)
@@ -679,7 +681,7 @@ local function read_rendezvous(at, tree)
   at:read_all(at:branch(tree, "Rendezvous", RENDEZVOUS_SIZE), RENDEZVOUS)
 end
 
--- Which sizes a kind has: the least, and the greatest if there is one.
+-- By kind: the smallest size of its datagrams, and the largest if there is one.
 local SIZES = {
   DATA = { 13 }, CONNECT = { 64 }, ACCEPT = { 43, 59 }, REFUSE = { 14 }, GREET = { 192 }, COOKIE = { 29, 29 },
   WELCOME = { 13 }, CONFIRM = { 17 }, SEALED = { 29 }, RESET = { 21, 21 }, CHALLENGE = { 13, 13 },
@@ -772,7 +774,7 @@ function read_datagram(tvb, start, tree, about)
   require_that(at:left() == 0, "%d bytes follow the end of a %s", at:left(), name)
 end
 
--- A sealed part: the counter, then what only a holder of the key reads. Return that if it opens.
+-- Read a counter, a ciphertext and a tag. Return a tvb of the plaintext if there is a key for it.
 local function read_ciphertext(at, tree, about)
   local counter = at:read(tree, COUNTER)
   about.counter = counter
@@ -908,10 +910,10 @@ local function read_body(at, tree, about, allowed)
   require_that(at:left() == 0, "%d bytes follow the end of a %s", at:left(), name)
 end
 
--- No bit tells a stream in the clear from a sealed one. So what is a body by every rule is read as one,
--- and what is none is sealed, if what stands in the place of the counter can be one. A body in the
--- clear has a type there, and behind it numbers of datagrams that are not 0: as a counter, more than
--- 2^32.
+-- No bit distinguishes a stream in the clear from a sealed one. So bytes that keep every rule of a body
+-- are read as a body. Other bytes are read as sealed if their first eight can be a counter. A body in the
+-- clear begins with a type, and numbers of datagrams that are not 0 follow: read as a counter, these
+-- bytes give more than 2^32.
 local function can_be_ciphertext(at, allowed)
   if at:left() <= 8 + TAG_SIZE then return false end
   return not allowed[BODIES[at:peek()] or ""] or at.tvb(at.at + 4, 4):uint() == 0
@@ -1010,7 +1012,7 @@ local function is_host(host)
   return host:find("^[%w._-]+$")
 end
 
--- A URL, or one of a scheme to come, of which nothing more can be said.
+-- Check a URL. Of a scheme other than tcp and tls+tcp, which later versions may add, only the form counts.
 local function require_url(url)
   -- A URL of a scheme to come may have control characters; count the rest.
   local others = url:gsub("%c", ""):gsub("\194[\128-\159]", "")
@@ -1061,7 +1063,7 @@ local function read_holder(at, tree)
   at:read(tree, HOLDER_NONCE)
 end
 
--- A parameter of rows only. What follows them makes it malformed, as in every parameter.
+-- Return the reader of a parameter that has only these rows. Bytes behind them make any parameter malformed.
 local function rows(...)
   local list = { ... }
   return function(at, tree) return at:read_all(tree, list) end
@@ -1084,7 +1086,7 @@ local VIEW, ORIGIN = number("parameter.view", 8), number("parameter.origin", 8)
 local TOKEN = number("parameter.token", 8)
 local BOOT, NUMBER_OF_MESSAGE = hex("parameter.boot", 8), number("parameter.count", 8)
 
--- By id: the name, what reads the data, and how many of them one message may have.
+-- By id: the name, the reader of the data, and how many such parameters one message may have.
 PARAMETERS = {
   [0x01] = { "VERSION", rows(number("parameter.version", 2)) },
   [0x02] = { "FEATURES", rows(hex("parameter.features", 4)) },
@@ -1179,8 +1181,8 @@ end
 local FIRST_OF_USERS = 0x0100
 local PEER_LIST = "PEER PEER_KEY PEER_TOPICS PEER_NAME PEER_GROUPS"
 
--- By number: the name, and which parameters a client's has and a server's; `!` marks one that must be
--- there. A side without a list never sends the command.
+-- By number: the name, and the parameters that a client and a server may send with it; `!` marks a
+-- mandatory one. A side without a list never sends the command.
 local COMMANDS = {
   [0x01] = {
     "HEARTBEAT", client = "NONCE REVISION TIME_REQUEST",
@@ -1207,7 +1209,7 @@ local COMMAND_NAMES, PARAMETER_NAMES = {}, {}
 for command, of in pairs(COMMANDS) do COMMAND_NAMES[command] = of[1] end
 for id, parameter in pairs(PARAMETERS) do PARAMETER_NAMES[id] = parameter[1] end
 
--- Whatever the command is, a message may end with these. Those of another size are none.
+-- A message with any command may have these parameters. One of another size is skipped.
 local PROOF_SIZES = { VOUCHER = 32, SIGNATURE = 208 }
 
 local SIMULATION, SENDER = hex("simulation", 4), hex("sender", 4)
@@ -1218,7 +1220,7 @@ local MOST_BYTES = 65536
 
 local function takes(list, name) return (" " .. list:gsub("!", "") .. " "):find(" " .. name .. " ", 1, true) end
 
--- Only what the command takes is looked at: the rest is skipped, whatever it is.
+-- Read a parameter. One that does not belong to the command is skipped, whatever its content.
 local function read_parameter(at, tree, list, counts)
   local start, id = at.at, at:left() >= 2 and at.tvb(at.at, 2):le_uint()
   local of = PARAMETERS[id]
@@ -1260,7 +1262,7 @@ end
 
 -- Dissectors --------------------------------------------------------------------------------------
 
--- Run a function that reads; put what is malformed beside what was read.
+-- Run a reader. If it ends with a Malformed, add the reason to the tree and to the notes.
 local function guard(tree, about, read, ...)
   local is_read, problem = pcall(read, ...)
   if is_read then return true end
@@ -1270,9 +1272,10 @@ local function guard(tree, about, read, ...)
   return false
 end
 
--- Linux hands a row of datagrams of one size, of which the last may be shorter, to a network in one piece
--- (UDP_SEGMENT), and so captures on the machine that sends show it. They have one front, and numbers
--- that follow each other: where the second one must begin, 7 bytes and more are known.
+-- Return the size of the datagrams in a row. Linux passes several datagrams of one size, of which the last
+-- may be shorter, to the network in one piece (UDP_SEGMENT), and captures on the sending machine show the
+-- piece. The datagrams have the same front and consecutive numbers, so that at least 7 bytes at the
+-- beginning of the second one are known.
 local function size_in_row(tvb)
   local kind, size = tvb(0, 1):uint(), tvb:len()
   local next_head
