@@ -1,4 +1,4 @@
-"""Types of messages: the codec for ``messages=`` of nodes and clients, and its parts.
+"""Types of messages: the codecs for ``Config(messages=...)``, and their parts.
 
 ``import sphtp`` does not load this module, because programs without types do not need it.
 """

@@ -92,7 +92,7 @@ Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
 def parse_servers(servers: Servers, tls: Tls | None) -> list[ServerAddress]:
     """Return the addresses of servers that a program gives.
 
-    Raises ``SettingsError`` if one is malformed, or the TLS files do not fit it.
+    Raises ``SettingsError`` if there is none, one is malformed, or the TLS files do not fit it.
     """
     if not servers:
         raise SettingsError("servers is empty; allowed is one address or more")

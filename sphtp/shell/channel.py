@@ -98,15 +98,15 @@ class Channel(trio.abc.Channel[T]):
     """A channel to one peer, for reliable messages in order and for unreliable ones.
 
     A message is any value that msgpack carries: None, booleans, numbers, text, bytes, lists and
-    maps, and NumPy arrays. If the node was opened with ``messages``, a message has one of their
-    types. Leaving the ``async with`` block waits until all sent messages have arrived, and closes
-    the channel. After an error in the block it waits for half a second at most, and raises the
-    error unchanged. Several tasks may send, and several may receive.
+    maps, and NumPy arrays. If ``Config.messages`` of the node is a ``MessageFactory``, a message
+    has one of its types. Leaving the ``async with`` block waits until all sent messages have
+    arrived, and closes the channel. After an error in the block it waits for half a second at most,
+    and raises the error unchanged. Several tasks may send, and several may receive.
 
-    A message leaves at once if no other has left within the last 100 us. Otherwise it leaves
-    together with other messages as soon as the sending task waits for anything. A task that sends
-    or receives without ever waiting yields to other tasks every half millisecond, not at every
-    message. Each call that is awaited checks for cancellation.
+    A message leaves at once if its node has sent nothing within the last 100 us. Otherwise it
+    leaves together with other messages as soon as the sending task waits for anything. A task that
+    sends or receives without ever waiting yields to other tasks every half millisecond, not at
+    every message. Each call that is awaited checks for cancellation.
 
     Type checkers take the type of messages from an annotation: ``channel: Channel[Step]``.
     """
@@ -254,8 +254,8 @@ class Channel(trio.abc.Channel[T]):
     ) -> None:
         """Send a message, or raise ``trio.WouldBlock`` where ``send`` would wait.
 
-        ``UNRELIABLE`` and ``SEQUENCED`` messages are sent once, and never wait. A message may stay
-        in the cork until this task next waits for anything. Raises as ``send``, and
+        ``UNRELIABLE`` and ``SEQUENCED`` messages are sent once, and never wait. Some messages
+        leave only when this task next waits for anything. Raises as ``send``, and
         ``MessageTooLargeError`` for a message that is sent once and does not fit one packet.
         """
         if delivery is not Delivery.RELIABLE:
@@ -351,8 +351,9 @@ class Channel(trio.abc.Channel[T]):
                 unless the peer has acknowledged it. The channel then gives the message up, and
                 later messages do not wait for it. A message for which there is no room in this time
                 is not sent.
-            redundancy: the number of further packets that repeat the message without waiting for
-                a loss, for a message that cannot wait a round trip.
+            redundancy: the number of further packets that repeat a reliable message without waiting
+                for a loss, for a message that cannot wait a round trip. It has no effect on
+                messages that are sent once.
             compress: with compression in ``messages``, True compresses this message and False does
                 not. By default its size decides.
 
@@ -566,12 +567,13 @@ class Channel(trio.abc.Channel[T]):
         return True
 
     async def _share(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
-        """Return the payload of a packet for a message, after ``_send_beside`` was in vain.
+        """Return the payload of a packet for a message.
 
-        The payload is a descriptor, for which room is reserved. If there is no shared memory left,
-        and the reader frees none, the payload is the message itself. Return None if the message has
-        left by shared memory alone after all; never with ``is_packeted``. No checkpoint follows the
-        copy, so that a cancelled call has taken no memory. Raises as ``send``.
+        The payload is a descriptor, for which room is reserved. If the message is too small for
+        that, or no shared memory gets free for it, the payload is the message itself. Return None
+        if the message has left by shared memory alone after all; never with ``is_packeted``. No
+        checkpoint follows the copy, so that a cancelled call has taken no memory. Raises as
+        ``send``.
         """
         for _ in range(PATIENCE):
             # Raises for a message that is too large.

@@ -105,7 +105,7 @@ class Client(ScopedService):
     ) -> None:
         self._name = name
         self.own_groups = OwnGroups(registration)
-        """The groups that this client is in, chosen and joined."""
+        """The groups that this client is in: those of ``set_groups``, and those of ``join``."""
         self.admissions: dict[str, GroupAdmission] = {}
         """The groups in lock step that this client has joined or is joining, by name."""
         self._identity = identity

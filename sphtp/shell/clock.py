@@ -12,7 +12,7 @@ estimate of the cluster's time changes meanwhile.
 """
 
 Wait = Callable[[Callable[[], bool]], Awaitable[None]]
-"""A function that waits for a condition that messages of servers change: ``Registration.wait``."""
+"""A function that waits for a condition that messages change, such as ``Registration.wait``."""
 
 
 class Clock:

@@ -1,7 +1,8 @@
 """The observer of a cluster: a client that requests the status of the other clients.
 
 While there is a viewer, such as a browser, the observer sends a request to each peer about once a
-second. ``cluster_status`` makes a document of the answers.
+second, or less often if there are more than ``MOST_PER_SECOND`` peers. ``cluster_status`` makes a
+document of the answers.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -91,7 +92,8 @@ class Viewers:
 class ClusterObserver:
     """The observer: it requests the status of peers while there are viewers.
 
-    Without a client, its documents have only the status of the servers of this process.
+    Without a client, its documents have only the servers of this process, and the clients that are
+    registered there, without the status of these clients.
     """
 
     def __init__(
@@ -119,12 +121,12 @@ class ClusterObserver:
 
     @property
     def client(self) -> Client | None:
-        """The client that sends the requests."""
+        """The client that sends the requests; None if there is none."""
         return self._own or (self._clients[0] if self._clients else None)
 
     @property
     def pause(self) -> float:
-        """The seconds between two requests to one peer."""
+        """The seconds from a peer's answer to the next request to it."""
         count = 0 if self.client is None else len(self.client.peers)
         return max(PACE, count / MOST_PER_SECOND)
 

@@ -52,7 +52,7 @@ class WaitLine(TypedDict):
 
 
 class PaceLine(TypedDict):
-    """The steps of a peer in one group: their rate, their time, and the share of waiting."""
+    """The steps of a peer in one group, or of one simulation: rate, time, and share of waiting."""
 
     name: str
     step: int
@@ -85,9 +85,9 @@ class TopicLine(TypedDict):
 class PeerLine(TypedDict):
     """A client of the cluster.
 
-    ``state`` is None as long as the client has not answered; ``problem`` is the reason. ``age`` is
-    the time in seconds since its last answer. ``picture`` has the box and the radius of the spheres
-    that it simulates, if its data have them.
+    ``state`` is None as long as the client has not answered. ``problem`` is the reason why the last
+    request failed, or None. ``age`` is the time in seconds since the client's last answer.
+    ``picture`` has the box and the radius of the spheres that it simulates, if its data have them.
     """
 
     id: int
@@ -415,7 +415,7 @@ LONG_TRIP: Final = 0.005
 """Seconds from which a round trip may be a reason, if it is also three times the median."""
 
 FAR_BEHIND: Final = 1000
-"""The datagrams by which a receiver is behind from which it counts as slow."""
+"""The number of datagrams; a receiver that is as far behind counts as slow."""
 
 SILENT: Final = 5.0
 """Seconds without an answer, in addition to the pause, after which a peer counts as silent."""

@@ -4,8 +4,9 @@ Values of a single call are arguments of that call: addresses, data, a topic. Th
 program is in a ``Config``, which the program makes once and passes to all that it opens. Each part
 of a ``Config`` checks its values when it is made.
 
-A part whose module is loaded only on demand is None by default, which stands for its default
-values: a program that opens a channel loads neither the control plane nor the streams.
+A part whose module is loaded only on demand is None by default. None stands for the default values
+of the part, or for no relay, no types of messages and no faults of datagrams. So a program that
+opens a channel loads neither the control plane nor the streams.
 
 The two sources of randomness that the shell passes to the core come first.
 """
@@ -123,7 +124,7 @@ class Config:
     server_limits: "ServerLimits | None" = None
     """The limits of a server; None for the defaults."""
     messages: "MessageCodec | None" = None
-    """The codec for the types of messages on all channels and streams; see ``sphtp.messages``.
+    """The codec for the messages of all channels, streams and requests; see ``sphtp.messages``.
 
     Both sides need the same types. With None, a message is any value that msgpack carries.
     """

@@ -73,7 +73,7 @@ NO_LIBRARY: Final = (
 )
 
 MOST_FILE: Final = 16_384
-"""The most characters that are read of an announcement's file, which has all keys of it."""
+"""The most characters that are read of a file; an announcement is shorter."""
 
 MOST_LABEL: Final = 63
 """The most bytes of an instance's name (RFC 6763, 4.1.1)."""

@@ -379,8 +379,8 @@ class LockstepGroup(ScopedService):
         ``numpy.resize`` does not. With ``array_views`` of ``ChannelSettings``, an array that came
         by shared memory is a read-only view of that memory, without a copy.
 
-        If the call is cancelled, the value has been sent and the step goes on; ``resume`` waits for
-        its end.
+        If the call is cancelled while it waits, or ends with an error of ``state`` of
+        ``Client.join``, the step goes on with the value; ``resume`` waits for its end.
 
         Raises:
             MemberDiedError: a member died, and ``on_death`` is ``"raise"``. All members raise it at

@@ -4,7 +4,8 @@ Theory of operation. A watcher opens a channel to each member of the group. A me
 its own contributions there, and a list of the members whenever they have changed. It sends
 contributions together, every 20 ms, because single packets and their acks would cost more than the
 bytes. A member does not wait for watchers: it drops contributions for which a watcher has no room,
-and sends the watcher their steps. Without watchers, a step costs only the check for an empty list.
+and sends the watcher their steps. Without watchers, a step costs only the check that there are
+none.
 
 A watcher gets every step of a member only if its channel is open before the member's first step. So
 watchers announce a group with a name of its own, which ``mark_of`` returns. A member that enters

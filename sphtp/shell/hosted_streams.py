@@ -308,7 +308,7 @@ class HostedSource:
         self.end()
 
     def end(self) -> None:
-        """Remove all receivers, and wake the tasks that wait."""
+        """Have the END sent to all receivers, remove them, and wake the tasks that wait."""
         for scope in self._scopes:
             scope.cancel()
         self.changed.unpark_all()

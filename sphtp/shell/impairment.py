@@ -2,7 +2,7 @@
 
 The socket drops, duplicates and holds back incoming datagrams on purpose. It delivers a held
 datagram after a few later ones from the same address, or after a few receive calls if fewer
-arrive. The faults depend on the seed and on the datagrams, not on the time.
+arrive. The seed and the order of the datagrams decide which ones are affected, not the time.
 ``sphtp.testing.network`` has links with a rate, and with delays in seconds.
 """
 

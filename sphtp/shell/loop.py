@@ -71,7 +71,7 @@ MOST_BEHIND: Final = 16
 """The full batches in a row after which timers are handled even if the socket holds more."""
 
 LOOKS: Final = 1024
-"""The most looks of a task that polls, which so ends under a clock that stands still."""
+"""The most looks of a task that polls, so that polling ends even if the clock stands still."""
 
 LOOKS_IN_TURN: Final = 8
 """The looks of a task that polls, some 5 us each, after which other tasks have a turn. A turn costs

@@ -64,8 +64,9 @@ class NodeStatistics:
 
     The counters up to ``receive_calls`` are of datagrams and system calls at the socket.
     ``..._on_purpose`` counts the faults that ``Impairment`` has caused. ``malformed`` and
-    ``unknown`` count datagrams without a channel; ``refused_...``, ``over_backlog`` and
-    ``over_max_channels`` count refused channels. ``HandshakeCounters`` describes the counters from
+    ``unknown`` count datagrams without a channel. ``refused_...`` count refused channels;
+    ``over_max_channels`` and ``over_backlog`` count those that these settings refused, or ended to
+    make room. ``HandshakeCounters`` describes the counters from
     ``in_the_clear`` to ``paths_changed``. ``stream_...`` counts rejected datagrams of streams:
     ``malformed``, of an ``unknown`` session or receiver, ``forged``, ``replayed``, sealed with an
     ``unknown_key``, or ``foreign``, which means from another address than the source's.

@@ -147,7 +147,7 @@ class QlogWriter(Instrument):
     # The node
 
     def node_opened(self, now: float, address: Address) -> None:
-        """Begin the log with the node's address."""
+        """Write ``connectivity:server_listening``, with the address of the node."""
         self._here = address
         host, port = address
         version = _ip_version(host)
@@ -155,13 +155,13 @@ class QlogWriter(Instrument):
         self._write(now, None, "connectivity:server_listening", place)
 
     def node_closed(self, now: float) -> None:
-        """Log the event."""
+        """Write ``sphtp:node_closed``."""
         self._write(now, None, "sphtp:node_closed", {})
 
     def datagram_dropped(
         self, now: float, channel: WatchedChannel | None, address: Address, size: int, why: Drop
     ) -> None:
-        """Log the event."""
+        """Write ``transport:packet_dropped``, with the address of the sender and the reason."""
         data = {
             "raw": {"length": size},
             "details": {"remote": _place(address), "reason": why.name.lower()},
@@ -170,20 +170,20 @@ class QlogWriter(Instrument):
         self._write(now, channel, "transport:packet_dropped", data)
 
     def channel_refused(self, now: float, address: Address, why: Refusal) -> None:
-        """Log the event."""
+        """Write ``sphtp:connection_refused``, with the address of the peer and the reason."""
         data = {"remote": _place(address), "trigger": why.name.lower()}
         self._write(now, None, "sphtp:connection_refused", data)
 
     # Channels
 
     def channel_opening(self, now: float, channel: WatchedChannel) -> None:
-        """Log the event."""
+        """Write ``connectivity:connection_state_updated``, with the state ``attempted``."""
         self._channels[channel] = _ChannelTrace()
         data = {"new": "attempted", "dialled": channel.is_dialled}
         self._write(now, channel, "connectivity:connection_state_updated", data)
 
     def channel_opened(self, now: float, channel: WatchedChannel) -> None:
-        """Log the event, with the peer's address, which this side did not know before."""
+        """Write the new state, and ``connectivity:connection_started`` with both addresses."""
         states = {"old": "attempted", "new": "handshake_confirmed"}
         self._write(now, channel, "connectivity:connection_state_updated", states)
         here, there = self._here, channel.peer_address or ANYWHERE
@@ -200,7 +200,7 @@ class QlogWriter(Instrument):
         self._write(now, channel, "connectivity:connection_started", data)
 
     def channel_closed(self, now: float, channel: WatchedChannel, closed: Closed) -> None:
-        """Log the event."""
+        """Write ``connectivity:connection_closed``, with the side that caused it and the reason."""
         self._channels.pop(channel, None)
         data = {
             "owner": "remote" if closed.by_peer else "local",
@@ -214,30 +214,30 @@ class QlogWriter(Instrument):
     # Packets
 
     def packet_sent(self, now: float, channel: WatchedChannel, packet: PacketInfo) -> None:
-        """Log the event."""
+        """Write ``transport:packet_sent``, with the frames and the acks of the packet."""
         data = _packet(packet, self._state(channel).sent)
         self._write(now, channel, "transport:packet_sent", data)
 
     def packet_received(self, now: float, channel: WatchedChannel, packet: PacketInfo) -> None:
-        """Log the event."""
+        """Write ``transport:packet_received``, with the frames and the acks of the packet."""
         data = _packet(packet, self._state(channel).received)
         self._write(now, channel, "transport:packet_received", data)
 
     def packet_acked(self, now: float, channel: WatchedChannel, sequence: int) -> None:
-        """Log the event."""
+        """Write ``transport:packets_acked``, with the number of the one packet."""
         self._write(now, channel, "transport:packets_acked", {"packet_numbers": [sequence]})
 
     def packet_lost(self, now: float, channel: WatchedChannel, sequence: int, by: LostBy) -> None:
-        """Log the event."""
+        """Write ``recovery:packet_lost``, with the rule by which the packet counts as lost."""
         data = {"header": _header(sequence), "trigger": LOSS_TRIGGERS[by]}
         self._write(now, channel, "recovery:packet_lost", data)
 
     def loss_was_spurious(self, now: float, channel: WatchedChannel, sequence: int) -> None:
-        """Log the event."""
+        """Write ``sphtp:spurious_loss``, with the number of the packet."""
         self._write(now, channel, "sphtp:spurious_loss", {"header": _header(sequence)})
 
     def probe_sent(self, now: float, channel: WatchedChannel, unanswered: int) -> None:
-        """Log the event."""
+        """Write ``recovery:loss_timer_updated``, and the number of unanswered probes."""
         data = {"timer_type": "pto", "event_type": "expired"}
         self._write(now, channel, "recovery:loss_timer_updated", data)
         self._write(now, channel, "recovery:metrics_updated", {"pto_count": unanswered})
@@ -245,7 +245,7 @@ class QlogWriter(Instrument):
     # Estimates
 
     def round_trip_changed(self, now: float, channel: WatchedChannel, trip: RoundTripInfo) -> None:
-        """Log the event."""
+        """Write the round trip as ``recovery:metrics_updated``."""
         data = {
             "latest_rtt": to_milliseconds(trip.latest),
             "smoothed_rtt": to_milliseconds(trip.smoothed),
@@ -257,7 +257,7 @@ class QlogWriter(Instrument):
     def congestion_changed(
         self, now: float, channel: WatchedChannel, congestion: CongestionInfo
     ) -> None:
-        """Log the figures, and the state if it has changed."""
+        """Write ``recovery:metrics_updated``, and the state of the controller if it has changed."""
         data: dict[str, Any] = {
             "congestion_window": congestion.window,
             "bytes_in_flight": congestion.in_flight,
@@ -272,7 +272,7 @@ class QlogWriter(Instrument):
             self._write(now, channel, "recovery:congestion_state_updated", states)
 
     def path_mtu_changed(self, now: float, channel: WatchedChannel, size: int) -> None:
-        """Log the event."""
+        """Write ``connectivity:mtu_updated``, with the largest size of a packet."""
         self._write(now, channel, "connectivity:mtu_updated", {"new": size})
 
     # Messages. Credit is logged with the frames that carry it.
@@ -286,7 +286,7 @@ class QlogWriter(Instrument):
         messages: int,
         size: int,
     ) -> None:
-        """Log that the application passes the bytes of messages to the transport."""
+        """Write ``transport:data_moved``, from the application to the transport."""
         data = {
             "stream_id": STREAMS * lane,
             "length": size,
@@ -298,7 +298,7 @@ class QlogWriter(Instrument):
         self._write(now, channel, "transport:data_moved", data)
 
     def message_settled(self, now: float, channel: WatchedChannel, message: SettledInfo) -> None:
-        """Log the event."""
+        """Write ``sphtp:message_settled``, with the outcome and the latency."""
         data = {
             "lane": message.lane,
             "length": message.size,
@@ -310,12 +310,12 @@ class QlogWriter(Instrument):
     def send_blocked(
         self, now: float, channel: WatchedChannel, why: Obstacle, lanes: tuple[int, ...]
     ) -> None:
-        """Log the event."""
+        """Write ``sphtp:send_blocked``, with the obstacle and the lanes that wait."""
         data = {"trigger": why.name.lower(), "lanes": lanes}
         self._write(now, channel, "sphtp:send_blocked", data)
 
     def send_unblocked(self, now: float, channel: WatchedChannel) -> None:
-        """Log the event."""
+        """Write ``sphtp:send_unblocked``."""
         self._write(now, channel, "sphtp:send_unblocked", {})
 
     def _state(self, channel: WatchedChannel) -> "_ChannelTrace":

@@ -127,7 +127,7 @@ class ReceiptCallbacks:
             lot.unpark_all()
 
     def end(self, receipt: Receipt) -> None:
-        """Wake the tasks that wait for a receipt."""
+        """Wake the tasks that wait for the progress of a receipt, because it has an outcome."""
         if receipt in self._watched:
             self._watched[receipt].unpark_all()
 

@@ -61,7 +61,7 @@ def open_bus(
 class Registration:
     """The registration of one client.
 
-    ``on_event`` is called with every event before any listener.
+    ``on_event`` is called with every event before a listener gets the event.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Registration:
             await self._changed.park()
 
     async def next_change(self) -> None:
-        """Wait for the next input of the machine."""
+        """Wait for the next ``flush``, which follows every input of the machine."""
         await self._changed.park()
 
     async def wait_established(self, server_wait: ServerWait, tls: Tls | None) -> None:

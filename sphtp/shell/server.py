@@ -73,8 +73,8 @@ def require_protection(
 ) -> None:
     """Raise ``SettingsError`` if other machines can reach an address and nothing protects it.
 
-    With ``insecure`` nothing has to. Raises it, too, if the server has TLS and advertises an
-    address without TLS.
+    ``insecure`` allows such an address. Raises the error, too, if the server has TLS and advertises
+    an address without TLS.
     """
     _require_tls_throughout(advertise, cluster.tls)
     if cluster.insecure or cluster.secret is not None or cluster.tls is not None:

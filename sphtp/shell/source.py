@@ -87,7 +87,8 @@ class Source(trio.abc.AsyncResource):
         The numbers are one range, unless other tasks have sent messages of the topic meanwhile.
 
         Waits and raises as ``send`` does. A cancelled call has sent the messages before the one for
-        which it waited.
+        which it waited. If a message is over ``max_message``, some of those before it may have been
+        sent.
         """
         payloads = self._encoding.encode_many(values, None)
         await trio.lowlevel.checkpoint()

@@ -75,8 +75,8 @@ async def fetch_status(
 
     Raises:
         UnreachableError: the server did not answer; the message has the cause. It is raised within
-            a second if no program listens or the secret is wrong, else after
-            ``timers.answer_timeout``.
+            a second if no program listens, or the secret, a key of a server or a certificate is
+            wrong, else after ``timers.answer_timeout``.
         SettingsError: the address, a key or a file is invalid, or the files do not fit the address.
     """
     address = ServerAddress.parse(address) if isinstance(address, str) else address

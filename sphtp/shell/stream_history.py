@@ -1,8 +1,8 @@
 """Late join and off-transport recovery over TCP: the history of a source, and its receivers.
 
 A connection begins with ``session u32, receiver u32, salt 16`` from the receiver, and ``salt 16``
-from the source. Frames follow in both directions, sealed with keys that are derived from the
-receiver's key and both salts.
+from the source. Frames follow in both directions. Those of a sealed node are sealed with keys that
+are derived from the receiver's key and both salts.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

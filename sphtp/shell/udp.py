@@ -399,7 +399,7 @@ def _forbid_fragments(bound: socket.socket) -> None:
 
 
 def has_offload(bound: socket.socket) -> bool:
-    """Turn receive offload on. Return False if the kernel has none."""
+    """Turn receive offload on. Return False if the kernel lacks it, or segmentation offload."""
     try:
         bound.setsockopt(socket.SOL_UDP, UDP_GRO, 1)
         bound.getsockopt(socket.SOL_UDP, UDP_SEGMENT)

@@ -156,7 +156,7 @@ class Web:
     def problem(self) -> str | None:
         """The reason why the page shows only a part of the cluster, or None; the program sets it.
 
-        The page shows the reason among the causes.
+        The page shows the reason among the causes. Without a page it is always None.
         """
         return None if self._observer is None else self._observer.problem
 
