@@ -85,7 +85,7 @@ class ClientStatistics:
     events_dropped: int
     """The number of events that listeners missed because they were too far behind."""
     undialable: int
-    """The number of addresses of servers that the bus cannot dial."""
+    """The number of times that the bus could not dial an address of a server."""
     requests: RequestStatistics
     """The statistics of requests that this client sent and received."""
 
@@ -443,8 +443,9 @@ class Client(ScopedService):
                 the step fails at all members, with ``MemberDiedError``. ``"continue"``: the others
                 make the step without that member. ``"wait"``: the step waits for a client of the
                 same name, which takes the place of that member.
-            state: a function that returns the state of the simulation between two steps. A client
-                that joins later gets it as ``group.snapshot``. ``exchange`` calls the function.
+            state: a function that returns the state of the simulation at the beginning of the
+                present step. ``exchange`` calls the function when a client joins later, and that
+                client gets the state as ``group.snapshot``.
 
         Raises:
             RefusedError: the other members have another ``on_death``.

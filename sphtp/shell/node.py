@@ -275,7 +275,7 @@ class Node(ScopedService):
             host, port: the address of the peer.
             peer_id: the peer's id in the cluster; a peer with another id refuses. 0 accepts any.
             key: the peer's public key, 32 bytes; a peer with another key is rejected. By default
-                any key is accepted, and ``Channel.peer_key`` has it.
+                every key is accepted that ``Security`` allows, and ``Channel.peer_key`` has it.
 
         Raises:
             UnreachableError: no peer answered within ``connect_timeout``, the peer was silent for

@@ -1,7 +1,7 @@
 """The streams of a node: its sources and subscriptions, which share its socket.
 
 The code of sources and of subscriptions is loaded when a program opens the first one: most programs
-open neither, and this code is a sixth of the library.
+open neither, and this code is a seventh of the library.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence

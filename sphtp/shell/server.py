@@ -136,7 +136,7 @@ class ServerStatistics:
     events_dropped: int
     """The number of events that listeners missed because they were too far behind."""
     undialable: int
-    """The number of addresses of other servers that the bus cannot dial."""
+    """The number of times that the bus could not dial an address of another server."""
 
 
 LEAVE_TIMEOUT: Final = 1.0
@@ -171,7 +171,7 @@ async def open_server(
             start later.
         new_cluster: True for a cluster in which no client holds an id yet.
         announce: True lets clients find this server without an address: those of this user on this
-            host and, unless the server listens on loopback only, those on this network.
+            host and, unless the address that clients dial is loopback, those on this network.
         stun: True answers STUN at the UDP port with the number of the PUB socket's port, so that
             peers behind NAT find each other. It needs the extra ``nat``.
         admit: a function that is called for each new client. If it returns False, the server

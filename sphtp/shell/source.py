@@ -87,12 +87,12 @@ class Source(trio.abc.AsyncResource):
         The numbers are one range, unless other tasks have sent messages of the topic meanwhile.
 
         Waits and raises as ``send`` does. A cancelled call has sent the messages before the one for
-        which it waited. If a message is over ``max_message``, some of those before it may have been
-        sent.
+        which it waited. If one of the messages is too large or has no type, none is sent.
         """
         payloads = self._encoding.encode_many(values, None)
         await trio.lowlevel.checkpoint()
-        ends, start = list(accumulate(map(len, payloads), initial=0)), 0
+        # The queue measures one batch at a time. Measure all before any is sent.
+        ends, start = list(accumulate(self._hosted.source.measure(payloads), initial=0)), 0
         numbers = list[range]()
         while start < len(payloads):
             await self._wait_for_room()

@@ -261,6 +261,10 @@ class SourceTransport:
 
     # Commands
 
+    def measure(self, payloads: Sequence[bytes]) -> list[int]:
+        """Return the bytes of messages. Raises ``MessageTooLargeError`` as ``send_many``."""
+        return self._numberer.measure(payloads)
+
     def send_many(self, now: float, topic: int, payloads: Sequence[bytes]) -> int:
         """Queue messages, and return the number of the first one.
 

@@ -15,6 +15,7 @@ from sphtp.core.stream.events import Loss
 from sphtp.core.stream.sealing import SealCounters, StreamUnsealer
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import encode_data, stream_header
+from sphtp.errors import MessageTooLargeError
 from sphtp.shell.hosted_streams import FanOutSocket
 from sphtp.shell.node import Node
 from sphtp.shell.subscription import Subscription
@@ -55,6 +56,15 @@ async def test_who_stands_still_holds_the_others_up_once_and_not_again() -> None
         assert len(await take(quick, 500)) == 500
         assert source.statistics().left_behind == 1
         assert len(await take(stuck, 100)) == 100
+
+
+async def test_of_a_list_with_a_message_that_is_too_large_none_is_sent() -> None:
+    """Although the queue takes the list in several parts."""
+    settings = StreamSettings(max_message=10_000)
+    async with open_node() as here, here.open_source(TOPIC, settings=settings) as source:
+        with pytest.raises(MessageTooLargeError):
+            await source.send_many([*[bytes(1000)] * 50_000, bytes(20_000)])
+        assert source.statistics().messages_sent == 0
 
 
 async def test_what_a_slow_reader_has_no_room_for_is_fetched_when_it_has() -> None:
