@@ -70,7 +70,10 @@ _numbers = itertools.count(1)
 
 
 class ConnectionStage(IntEnum):
-    """The progress of a connection."""
+    """The steps of a connection, in order: TLS, the greeting of SP, the proof, and the end.
+
+    A connection is PROVEN by a message with a valid MAC, or if it needs none.
+    """
 
     TLS = 0
     GREETING = 1
@@ -211,7 +214,8 @@ class ListeningSocket:
     def take_ended(self) -> list[int]:
         """Return the numbers of the connections that ended since the last call.
 
-        Connections that ended before their greeting are left out.
+        Connections that ended before their greeting are left out. Of more than ``ENDS_KEPT``, the
+        oldest are left out, too.
         """
         return [self._ended.popleft() for _ in range(len(self._ended))]
 

@@ -461,7 +461,7 @@ class HostedSubscription:
         self.changed.unpark_all()
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due; None if it is not."""
         return self.subscription.poll_timeout()
 
     def poll_transmit(self, now: float) -> Datagrams | None:

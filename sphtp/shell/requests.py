@@ -557,7 +557,10 @@ def _error_of(message: ErrorMessage, errors: Collection[type[RequestError]]) -> 
 
 
 def _again(error: Exception) -> Exception:
-    """Return a new error like this one, for each of the callers that wait for one channel."""
+    """Return a new error for one of the callers that wait for the same channel.
+
+    It is a refusal or the closing of this client like ``error``, or else an ``UnreachableError``.
+    """
     if isinstance(error, RefusedError):
         return RefusedError(str(error), error.reason)
     if isinstance(error, trio.ClosedResourceError):

@@ -209,7 +209,7 @@ class SharedStore(Protocol):
 
     @property
     def registry(self) -> SharedRegistry:
-        """The registry, which decides."""
+        """The registry, which decides on the requests that this object performs."""
         ...
 
     def perform(self) -> None:

@@ -346,7 +346,8 @@ async def taking_part(
 async def _stay_joined(hosted: HostedSubscription, dial: Dial) -> None:
     """Stay joined: receive keys and the END, and join again when the channel breaks.
 
-    Return when the source has ended, or was silent for ``activity_timeout``.
+    Return when the source has ended, was silent for ``activity_timeout``, or has closed the
+    channel.
     """
     await _follow(hosted)
     while hosted.channel.has_vanished and not hosted.subscription.is_over:

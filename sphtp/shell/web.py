@@ -596,7 +596,7 @@ class _Page:
         return Response(last, media_type="application/json")
 
     async def _lines(self) -> AsyncGenerator[bytes, None]:
-        """Yield the present document, and then new ones as fast as the reader takes them."""
+        """Yield the present document, and then each new one for which the reader is ready."""
         with self.observer.viewers.viewing():
             # At once, so that a page is not empty for a second.
             yield self._document()
