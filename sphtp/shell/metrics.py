@@ -149,7 +149,8 @@ NODE: Final = _table(
         "sealed": "refused_sealed", "handshake_rate": "handshakes_over_rate",
         "handshake_limit": "handshakes_over_limit"},
      ("Channels of peers that were refused, or ended to make room. Each refusal by `backlog` or "
-      "`max_channels` counts as `full`, too. `handshake_rate` counts messages of handshakes.")),
+      "`max_channels` counts as `full`, too. `sealed` counts sealed attempts at a node in the "
+      "clear, `handshake_rate` messages of handshakes.")),
     ("handshakes_total", "handshakes", "Handshakes of peers that the node processed."),
     ("paths_changed_total", "paths_changed", "Channels that moved to another address of a peer."),
     ("limits_reached_total{limit}", {
@@ -178,10 +179,11 @@ CHANNEL: Final = _table(
      "Packets that were declared lost, and acknowledged later."),
     ("packets_rejected_total{reason}", _each(
         "duplicates", "too_old", "too_early", "malformed", "forged_acks", "foreign_address"),
-     "Packets of the peer that were not accepted."),
+     "Packets of the peer that were not accepted. `malformed` includes `forged_acks`."),
     ("resent_total", "resent", "Messages and fragments that were sent again."),
     ("messages_sent_total", "messages_sent", "Messages sent."),
-    ("messages_received_total", "messages_received", "Messages that the program received."),
+    ("messages_received_total", "messages_received",
+     "Messages that the program received, or that its channel has taken ahead of it, 64 at most."),
     ("messages_dropped_total{reason}", {
         "undecodable": "undecodable", "unreliable": "unreliable_dropped"},
      "Messages dropped: received and undecodable, or unreliable and not sent, or not read."),
@@ -191,8 +193,10 @@ CHANNEL: Final = _table(
     ("shared_memory_bytes_total{direction}", {
         "sent": "shared_memory_bytes_sent", "received": "shared_memory_bytes_received"},
      "Bytes of messages that travelled by shared memory, which are in no packet."),
-    ("messages_waiting", "waiting", "Reliable messages that the peer has not acknowledged."),
-    ("messages_unread", "unread", "Messages that the program has not read."),
+    ("messages_waiting", "waiting",
+     "Reliable messages from the oldest one of each lane that is not acknowledged to the newest."),
+    ("messages_unread", "unread",
+     "Messages that have arrived, and that neither the program nor its channel has taken."),
     ("round_trip_seconds", "rtt", "Smoothed round trip."),
     ("round_trip_deviation_seconds", "rtt_deviation", "Mean deviation of the round trip."),
     ("loss_ratio", "loss", "Smoothed share of packets that are lost."),
@@ -205,7 +209,7 @@ CHANNEL: Final = _table(
 LANE: Final = (
     MetricText(
         "sphtp_lane_messages_waiting", (*_CHANNEL_LABELS, "lane"),
-        "Reliable messages of a lane that the peer has not acknowledged.",
+        "Reliable messages of a lane from the oldest one that is not acknowledged to the newest.",
     ),
     MetricText(
         "sphtp_lane_waiting_bytes", (*_CHANNEL_LABELS, "lane"),
@@ -233,17 +237,19 @@ SOURCE: Final = _table(
     "sphtp_source",
     ("node", "topics"),
     ("messages_sent_total", "messages_sent", "Messages sent."),
-    ("datagrams_sent_total", "datagrams_sent", "Datagrams of new data sent."),
-    ("sent_bytes_total", "bytes_sent", "Bytes of new data sent."),
+    ("datagrams_sent_total", "datagrams_sent",
+     "Datagrams of new data sent, each counted once for all receivers."),
+    ("sent_bytes_total", "bytes_sent", "Bytes of these datagrams, without header and seal."),
     ("repairs_sent_total", "repairs_sent", "Datagrams sent again."),
     ("repair_sent_bytes_total", "repair_bytes_sent", "Bytes sent again."),
     ("naks_received_total", "naks_received", "Datagrams that receivers reported missing."),
     ("naks_unserved_total{reason}", {
         "ignored": "naks_ignored", "rx_delay": "naks_rx_delay", "shed": "naks_shed",
         "out_of_window": "naks_out_of_window", "over_budget": "naks_over_budget"},
-     ("Datagrams that receivers reported missing, and for which the source queued no repair: it "
-      "had just sent one (`ignored`), one waited (`rx_delay`), too many waited (`shed`), it had "
-      "dropped the datagram (`out_of_window`), or a receiver requested too many (`over_budget`).")),
+     ("Datagrams that receivers reported missing, and that the source did not repair at once: it "
+      "had just sent a repair (`ignored`), the repair waits for its turn (`rx_delay`), too many "
+      "repairs waited (`shed`), it had dropped the datagram (`out_of_window`), or the receiver "
+      "had requested too many (`over_budget`).")),
     ("receivers", "receivers", "Receivers."),
     ("receivers_left_behind_total", "left_behind",
      "Number of times that the source stopped waiting for a receiver."),
@@ -310,7 +316,8 @@ GROUP: Final = (
     ),
     MetricText(
         "sphtp_group_wait_seconds", ("node", "group", "member"),
-        "Time of an exchange, by the member whose contribution came last.",
+        "Time of an exchange, by the member whose contribution came last; without exchanges for "
+        "which all others had contributed before this member.",
     ),
     MetricText(
         "sphtp_group_exchanging", ("node", "group"),
@@ -343,7 +350,8 @@ def step_metrics(name: str) -> tuple[MetricText, MetricText, MetricText]:
         ),
         MetricText(
             f"{prefix}_wait_seconds", ("node", "peer"),
-            "Time of an exchange, by the neighbour whose message came last.",
+            "Time of an exchange, by the neighbour whose message came last; without exchanges for "
+            "which all messages had come before.",
         ),
     )  # fmt: skip
 

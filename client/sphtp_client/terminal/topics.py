@@ -73,8 +73,8 @@ def sub(pattern: str, count: int | None, latest: bool, late_join: bool, **values
     """Print the messages of all peers on the topics that PATTERN selects, a line each.
 
     PATTERN is a topic with wildcards, such as 'positions/*': * stands for one level, and ** for any
-    number of levels. The command prints lost messages as lines, too, and sources that it cannot
-    join.
+    number of levels. The command also prints a line for lost messages, except with --latest, and
+    for sources that it cannot join.
 
     Exit codes: 0 --count messages arrived, or the output was closed, 2 wrong arguments, 3 no server
     was found, 130 after Ctrl-C, 143 after SIGTERM.
