@@ -88,8 +88,8 @@ CASES: Final = {
         ),
         Case(
             "slow",
-            "Messages of 1 KiB, as fast as the sender may, to a receiver that takes 20,000 a "
-            "second: 2000 at once, then its thread sleeps",
+            "Messages of 1 KiB, as fast as the system lets the sender, to a receiver that reads "
+            "20,000 a second: it reads 2000 at once, then its thread sleeps",
             Measure.TOLD,
             1024,
             (OURS, UNHELD, *THEIRS),

@@ -44,10 +44,11 @@ def run(file: Path, check: bool, logs: Path | None, json: bool) -> None:
     """Start the servers and programs that FILE describes, restart them, and end them together.
 
     FILE is a TOML file: a table [servers], and a table [program.NAME] for each program. Programs
-    start when the servers are ready. The command sets the variables SPHTP_CLIENT_SERVER and
-    SPHTP_CLIENT_SECRET_FILE for them, from which open_client() without an address takes the
-    servers and the secret. Each line of output is shown behind the name of its program. On a
-    terminal, a table of all programs stands below the lines.
+    start when the servers are ready. The command sets the variables SPHTP_CLIENT_SERVER,
+    SPHTP_CLIENT_SECRET_FILE, SPHTP_CLIENT_HEARTBEAT and SPHTP_CLIENT_EXPIRY for them, from which
+    open_client() without an address takes the servers, the secret and the timers. Each line of
+    output is shown behind the name of its program. On a terminal, a table of all programs stands
+    below the lines.
 
     The run ends when all programs have ended (except those with background = true), when a
     program has failed (unless it has essential = false), or at Ctrl-C. The command then ends the
