@@ -27,8 +27,9 @@ round trip, because the answer has waited at a server of many clients, their mid
 of the exchange. A wrong estimate costs accuracy; it cannot break the bound.
 
 **The output** steps forward when an estimate is corrected upwards. When it is corrected downwards,
-the output runs at half speed until the estimate has caught up. The output goes back only where the
-cluster's clock began anew, because all its servers had ended.
+the output runs at half speed until the estimate has caught up. The output goes back only when this
+process passes to another timeline that is more than 2 s behind, because all servers of its own have
+ended or are cut off.
 
 **Succession.** The clock must go on when the reference dies. Of the servers that follow the
 reference, the one with the lowest id takes over and begins a new *term*. Cluster time is defined to

@@ -487,7 +487,10 @@ class TurnServer:
 
     @classmethod
     def parse(cls, url: str, password: str) -> "TurnServer":
-        """Parse ``turn://user@host`` or ``turn://user@host:port``. Raises ``SettingsError``."""
+        """Parse ``turn://user@host`` or ``turn://user@host:port``.
+
+        Raises ``SettingsError`` for any other text, an invalid port or an empty password.
+        """
         match = _TURN_URL.fullmatch(url)
         if match is None:
             # The text itself may have a password, which belongs in no log.

@@ -23,8 +23,9 @@ whatever its content.
 
 **Large leaves bypass the check.** A *leaf* is a text, bytes or an array. It has no structure to
 check, and a search through 400 kB of floats takes 260 us where copying them takes 9. So a message
-that is one leaf is written and read as such. From any other message, leaves of ``LEAF`` bytes and
-more are taken out, and the check covers the rest, in which a few bytes mark the place of each leaf.
+that is one leaf is written and read as such. From any other message of more than twice ``LEAF``
+bytes, a bounded search takes out leaves of ``LEAF`` bytes and more, and the check covers the rest,
+in which a few bytes mark the place of each leaf.
 A leaf is copied once when packed and once when unpacked. Arrays are a msgpack extension: see
 ``arrays``. An array costs at least a microsecond to build, so a message has ``MAX_ARRAYS`` at most.
 """
@@ -175,7 +176,7 @@ class Packing:
         """Return a value as msgpack behind ``prefix``, in parts.
 
         If the value is large bytes or an array, it is the body. Only an array that is not
-        contiguous, and the first array of the process, are copied. Raises as ``pack``.
+        contiguous, and the first array of its class in the process, are copied. Raises as ``pack``.
         """
         kind = type(value)
         if kind in _BUFFERS and ((size := _BUFFERS[kind]) is None or size(value) > LARGE):

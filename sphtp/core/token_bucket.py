@@ -24,7 +24,7 @@ BURST: Final = 10
 """The datagrams that may leave at once although a rate limits them (RFC 9002, section 7.7)."""
 
 HOLD: Final = 0.002
-"""The seconds of the rate that a pacer's bucket holds at first, if they are more than its burst."""
+"""The default of ``Pacer.hold``: the seconds of the rate that a pacer's bucket can hold."""
 
 BATCH: Final = 0.001
 """Seconds of the rate for which a sender without tokens waits, so that a wakeup is worthwhile."""

@@ -6,8 +6,8 @@ which refuses trailing bytes. ``Reader`` and ``Writer`` raise only ``WireError``
 integers are written out for each width, with one call of a compiled ``struct`` each, because
 control messages consist mostly of integers.
 
-Many payloads in one byte string are encoded and decoded with a few calls. Their lengths come first,
-u16 each; they are left out if all are equal.
+Many payloads in one byte string are encoded and decoded with a few calls. Either their lengths come
+before them, u16 each, or all have one length, which the caller knows.
 """
 
 import struct
@@ -197,7 +197,8 @@ def decode_by_kind_untrusted(
 ) -> M:
     """Decode a message whose first byte is its kind, by the decoder of that kind.
 
-    ``subject`` names the kind of messages in the error. Raises ``RemoteError``.
+    ``subject`` names the kind of messages in the error. Raises ``RemoteError`` for an unknown kind
+    and for a malformed message.
     """
     reader = Reader(data)
     kind = reader.u8()

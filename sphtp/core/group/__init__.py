@@ -42,8 +42,8 @@ coordinator has lost that channel itself, and removes the other member.
 A change therefore needs a quorum: more than half of the members before it, or half of them with the
 first. It also has a quorum if the servers report all missing members as gone, because the survivor
 of two members is no majority. A member that cannot complete a change fails after
-``AGREEMENT_TIMEOUT``, so that every wait ends. A member that was frozen has lost its channels. The
-others send it EXCLUDED, and it has to join again, as a new member.
+``AGREEMENT_TIMEOUT``, so that every change ends. A member that was frozen has lost its channels.
+When it opens others, it gets EXCLUDED, and has to join again, as a new member.
 
 **Leaving** needs no change by the coordinator. A member that leaves sends LEAVE after its last
 contribution, with the step at which its seat ends. It stays until all others have completed its

@@ -2,8 +2,8 @@
 
 Theory of operation. The docstring of the package describes the agreement of the members. This
 module has one member's part. A member has a channel (a *link*) to each other member, an exchange of
-steps (``steps``), and the seats that were installed last (``seats``). After each input,
-``_consider`` examines the whole state of the member, and chooses an action:
+steps (``steps``), and the seats that were installed last (``seats``). After each input that may
+change the membership, ``_consider`` examines the whole state of the member, and chooses an action:
 
 - No seats are installed yet: found a group, follow a founder, or wait for INSTALL.
 - A member is suspected (its link was lost, here or elsewhere), or a newcomer wants to enter: the
@@ -18,16 +18,17 @@ coordinator. It keeps the FLUSH, and answers it after the loss.
 A change has three messages: FLUSH (``_start_round``), STATE (``_answer_request``), and INSTALL
 (``_decide``); ``_apply`` installs the seats. Contributions that a member may lack travel before
 STATE and INSTALL, one by one, in HELD. The coordinator begins a new round if another member is lost
-meanwhile, or a newcomer of the round (``_is_outdated``); the number of the round shows which
-answers are outdated. ``_frozen_by`` is the round that keeps this member from beginning steps. The
-round ends with INSTALL, or the member fails after ``AGREEMENT_TIMEOUT``.
+meanwhile, or a newcomer of the round, or if an answer shows a member that it did not know
+(``_is_outdated``); the number of the round shows which answers are outdated. ``_frozen_by`` is the
+round that keeps this member from beginning steps. The round ends with INSTALL, or the member fails
+after ``AGREEMENT_TIMEOUT``.
 
 The shell reads the open step and takes results, events and closed links itself, from ``steps``,
 ``events`` and ``closing``. A getter for each would cost a twelfth of the calls of a step.
 
 The times: a channel ends 10 s after the last packet of the other side, and the change takes one
 round trip. A member that cannot agree with enough others fails 30 s after it lost the last channel.
-Servers report a silent client as gone after 10 s, and thus earlier.
+Servers report a silent client as gone after 10 s, before that member would fail.
 """
 
 from collections import deque
@@ -186,7 +187,8 @@ class GroupMachine:
         self.terms = terms
         self.state = GroupState.FORMING
         self.failure: SphtpError | None = None
-        """The error of every further step, after the group has ended for this member; else None."""
+        """The error of every further step: this member has ended, or the policy is RAISE and a
+        member has died; else None."""
         self.snapshot: bytes | None = None
         """The state of the simulation at this member's first step, as msgpack; None if none came.
         """
@@ -238,7 +240,10 @@ class GroupMachine:
 
     @property
     def has_ended(self) -> bool:
-        """True if this member has left the group, or failed, so that its channels may be closed."""
+        """True if this member is ENDED, so that its channels may be closed.
+
+        With RAISE, the death of another member fails the steps, and does not end this member.
+        """
         return self.state is GroupState.ENDED
 
     @property
@@ -302,9 +307,10 @@ class GroupMachine:
             raise StateError(f"a member that is {self.state.value} makes no steps")
 
     def leave(self, now: float) -> None:
-        """Leave the group from the next step on.
+        """Leave the group before the first step that this member has not begun.
 
-        ``state`` becomes ENDED when all others have released this member.
+        ``state`` becomes ENDED when all others have released this member, and at once while it is
+        FORMING.
         """
         if self.state in (GroupState.LEAVING, GroupState.ENDED):
             return

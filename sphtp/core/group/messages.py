@@ -25,7 +25,8 @@ MOST_ADDED: Final = 64
 _CONTROL: Final = b"\x01"
 _MOST_STEPS: Final = 1 << 62
 _MOST_COUNT: Final = 1 << 63
-"""The largest number in a field; larger than ``_MOST_STEPS``, since a field may have a later step.
+"""The largest step, round or epoch in a field; larger than ``_MOST_STEPS``, since a field may have
+a later step than a contribution.
 """
 
 _MOST_TEXT: Final = 1024
@@ -208,7 +209,7 @@ def encode_group_message(message: GroupMessage) -> bytes:
 
 
 def decode_group_message_untrusted(data: bytes | memoryview) -> GroupMessage:
-    """Decode a message other than a contribution. Raises ``RemoteError``."""
+    """Decode a message other than a contribution. Raises ``RemoteError`` if it is malformed."""
     data = bytes(data)
     if data[:1] != _CONTROL:
         raise RemoteError("no message of a group")

@@ -63,13 +63,14 @@ class CompleteStep(NamedTuple):
 
     step: int
     seats: Seats
-    """The members that contributed, in order; the same tuple as for the step before, if they are
-    the same."""
+    """The members that contributed, in order. If all members exchanged with all, it is the same
+    object as for the step before, as long as the members stay the same."""
     contributions: list[Contribution]
     is_own_kept: bool
     """True if the exchange may still hold this member's own contribution."""
     last: Seat | None
-    """The member whose contribution came last; None if all others had contributed before."""
+    """The member whose contribution completed the step; None if all others had contributed before,
+    or a change of the members completed it."""
 
 
 class OpenStep:
@@ -333,7 +334,7 @@ class StepExchange:
             del self._held[old]
 
     def install(self, held: Mapping[tuple[Key, int], bytes]) -> None:
-        """End a change, after ``seats`` was set. ``held`` are contributions of dead members."""
+        """End a change, after ``seats`` was set; ``held`` are contributions of ended members."""
         for (key, step), data in held.items():
             if step >= self.step:
                 self._held.setdefault(step, {}).setdefault(key, data)

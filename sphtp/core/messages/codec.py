@@ -54,8 +54,8 @@ class Compression:
 
         Args:
             data: the message.
-            compress: True to try at any size, False never to try; None to try from ``threshold``
-                on.
+            compress: True to try from the first byte on, False never to try; None to try from
+                ``threshold`` on. Messages of more than ``max_size`` bytes are never deflated.
         """
         wanted = len(data) >= self.threshold if compress is None else compress
         if not wanted or len(data) > self.max_size:

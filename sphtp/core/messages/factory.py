@@ -294,8 +294,9 @@ class MessageFactory:
 
         Args:
             value: a message of one of the types, not of a subclass.
-            compress: True to deflate at any size, False never to deflate; None to deflate from the
-                threshold of ``compression`` on. A message is deflated only if it gets smaller.
+            compress: True to deflate messages below the threshold of ``compression``, too; False
+                never to deflate; None to deflate from the threshold on. A message is deflated only
+                if it gets smaller, and has at most ``max_size`` bytes.
 
         Raises:
             WireError: the type is not registered, a field's value does not fit, or ``compress`` is

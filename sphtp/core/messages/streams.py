@@ -73,7 +73,7 @@ class BitStream(ABC):
         return value
 
     def boolean(self, value: bool) -> bool:
-        """Pass True or False, in one bit."""
+        """Pass True or False, in one bit; any other value counts by its truth."""
         if self.reading:
             return bool(self._carry(0, 1))
         self._carry(1 if value else 0, 1)
@@ -425,7 +425,7 @@ def describe_bits(kind: type[Serializable]) -> str:
     """Return a line that describes the ``serialize`` of a type, equal on all machines.
 
     The line is recorded while ``serialize`` runs on a blank message. If ``serialize`` branches, the
-    line describes the branch for a message of zeros; ``optional`` records the value, too.
+    line describes the branch that the blank values take; ``optional`` records the value, too.
 
     Raises:
         SettingsError: the message cannot be created without arguments, cannot be assigned to, has
@@ -532,7 +532,7 @@ class DescribeStream(BitStream):
     def record(
         self, value: T, title: str, fields: Callable[[T], list[Any]], make: Callable[[list[Any]], T]
     ) -> T:
-        """Record the fields of an object without creating one, which might refuse zeros."""
+        """Record the fields of an object without creating one, which might refuse blank values."""
         with self._group(title):
             fields(_nothing())
         return value

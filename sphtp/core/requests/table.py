@@ -39,7 +39,7 @@ MOST_REQUESTS: Final = 1024
 """The most open requests of one side on one channel. Both sides count them."""
 
 IDLE: Final = 30.0
-"""Seconds without a request after which a side sends GOODBYE."""
+"""Seconds without an open request, in either direction, after which a side sends GOODBYE."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,8 @@ class RequestStatistics:
     refused: int = 0
     """Errors to peers whose requests were not handled."""
     crashed: int = 0
-    """Errors to peers because the handler raised an error other than ``RequestError``."""
+    """Errors to peers because the handler raised an error other than ``RequestError``, or its
+    result could not be sent."""
     malformed: int = 0
     """Messages that are not allowed; each of them aborted its channel."""
 
@@ -86,7 +87,10 @@ class RequestArrived(NamedTuple):
 
 
 class RequestCancelled(NamedTuple):
-    """Event: a peer no longer needs the answer to a request. The owner still has to answer it."""
+    """Event: a peer no longer needs the answer to a request, or its channel has ended.
+
+    While the channel is open, the owner still has to answer the request.
+    """
 
     number: int
 

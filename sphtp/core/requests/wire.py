@@ -59,7 +59,7 @@ class ErrorReason(IntEnum):
     CANCELLED = 4
     """The handler was cancelled, or the time left was over."""
     CRASHED = 5
-    """The handler raised another error, whose text is not sent."""
+    """The handler raised another error, whose text is not sent, or its result cannot be sent."""
     MALFORMED = 6
     """The value is not a valid message of the program. The request was not handled."""
     ENDED = 7

@@ -13,12 +13,12 @@ Five functions of ``DeliveryController`` give up messages that the transport wil
 source's history; else it calls ``lose``:
 
 * ``give_up_unrecoverable``: every datagram that could contain the message has arrived or was given
-  up. The reason is that of the datagrams; ``WINDOW`` if it is not known.
-* ``handle_timeout``: the message was missing for a generation interval. ``TIMEOUT``, unless a
-  datagram given up for another reason may have contained it.
+  up. The reason is that of the last of those given up; ``WINDOW`` if it is not known.
+* ``handle_timeout``: the message was missing for a generation interval. The reason is that of the
+  last datagram given up meanwhile that may have contained it; ``TIMEOUT`` without one.
 * ``_take``: the receive buffer is full. ``OVERRUN``.
-* ``_give_all_up``: the session is over, and the message is missing. ``SESSION_END``, unless a
-  datagram given up for another reason may have contained it.
+* ``_give_all_up``: the session is over, and the message is missing. The reason is found in the same
+  way; ``SESSION_END`` without such a datagram.
 * ``_progress``: the session is over, and its last message is incomplete. ``SESSION_END``.
 
 Four functions call ``lose`` themselves:
@@ -30,8 +30,9 @@ Four functions call ``lose`` themselves:
   reason: ``GONE``, ``FETCH_TIMEOUT`` or ``SESSION_END``.
 * ``handle_end`` without ``fetching``: a wanted message can no longer be fetched. ``SESSION_END``.
 
-The table has the beginning of the stream, the origin of missing messages (transport or history),
-and the end; records pass the same steps in every state.
+The table has the beginning of the stream, the end of the catch-up, and the end of the session.
+Records pass the same steps in every state, with one exception: before ``FOLLOWING``, a live record
+that is too far ahead is dropped, and its messages are fetched later.
 """
 
 from typing import Final
@@ -460,7 +461,10 @@ class DeliveryController:
         return 2 * self._queue.size < self._settings.receive_buffer
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due; None if the transport has no gap."""
+        """Return the time at which ``handle_timeout`` is due.
+
+        None if no message is missing that the transport may still bring.
+        """
         gaps = self._pending.gaps
         return gaps.oldest.since + self._settings.generation if gaps else None
 

@@ -1,9 +1,10 @@
 """Flow control: the limit that the slowest receiver sets to a source, and its timeout.
 
-Every receiver reports its position, and the bytes of room in its reader's buffer (Aeron's status
-messages). The source sends no further than the lowest of these limits. Each datagram counts with
-its bytes and with the memory that a kernel takes for it in addition (``settings.OVERHEAD``). So
-neither small datagrams nor large ones use more of a socket's buffer than they count for.
+Every receiver reports its position, and the bytes that its reader's buffer and its socket can take
+beyond it (Aeron's status messages). The source sends no further than the lowest of these limits.
+Each datagram counts with its bytes and with the memory that a kernel takes for it in addition
+(``settings.OVERHEAD``). So neither small datagrams nor large ones use more of a socket's buffer
+than they count for.
 
 A receiver limits the source only while it makes progress. The source begins to await a report at
 three moments: when the receiver joins, when the source has sent half of the receiver's room, and

@@ -13,8 +13,8 @@ and in an answer
 INFO       low u64, next u64: the source keeps the messages from low to next - 1
 MSG        a record of ``sphtp.core.stream.records``
 GONE       first u64, last u64: the source keeps these messages no more
-END        no further fields: the end of the answers to a FETCH; the source has not sent the
-           messages without MSG or GONE yet
+END        no further fields: the end of the answers to a FETCH; requested messages without MSG
+           or GONE are still unsent
 """
 
 from collections.abc import Callable, Sequence

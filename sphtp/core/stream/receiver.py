@@ -65,7 +65,7 @@ class ReceiverEvent(Name):
 class ReceiverAction(Name):
     """The actions of a session at its receiver."""
 
-    LINGER = "set the timeout to the linger"
+    LINGER = "set the timeout to the linger, or to three minimum session intervals if longer"
     HURRY = "set the timeout to the NAK backoff, for datagrams in flight"
     SETTLE = "give up the missing datagrams"
 

@@ -13,17 +13,18 @@ For each datagram that a NAK names, the first rule that applies decides:
 6. The source queues the repair. It leaves at once if the retransmit rate limit allows that; else
    the NCF is ``RX_DELAY``, with the time that all repairs up to this one take at that rate.
 
-A datagram is named in at most one NCF per ignore interval.
+For one receiver, or for a group, a datagram is in at most one NCF per ignore interval.
 
 The repair of the lowest datagram leaves first, because this datagram is the first to leave the
 window. The rate of repairs is the setting ``repair_rate``, or less while little new data leaves
 (``rate_limit``).
 
 In a multicast group, a repair reaches all receivers, which mostly missed the same datagrams. By
-unicast, each receiver has a queue and a rate of its own, and gets only the datagrams that it
-requested. A copy for every receiver would cost as much as the first transmission did, and all but
-one of the copies would be of no use. At 5 % loss, eight receivers would get eight times the repairs
-that they need. If they share a path that is full, these repairs would keep it full.
+unicast, each receiver has a queue, ignore intervals and a rate of its own, and gets only the
+datagrams that it requested. A copy for every receiver would cost as much as the first transmission
+did, and all but one of the copies would be of no use. At 5 % loss, eight receivers would get eight
+times the repairs that they need. If they share a path that is full, these repairs would keep it
+full.
 """
 
 from bisect import bisect_left, insort
@@ -204,7 +205,10 @@ class Retransmissions:
         return len(self._queue)
 
     def ask(self, now: float, first: int, last: int) -> None:
-        """Queue a repair or an NCF for each of these datagrams, all of which are in the window."""
+        """Queue a repair, an NCF or both for each of these datagrams, which are all in the window.
+
+        A datagram that an NCF named within the ignore interval gets no further NCF.
+        """
         counters, queue, window = self._counters, self._queue, self._window
         self._drop_evicted()
         self._repaired.take_expired(now)

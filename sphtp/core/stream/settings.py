@@ -27,7 +27,7 @@ SMALL_MESSAGE: Final = 64
 
 
 class Backoff(Enum):
-    """The distribution of the wait before a NAK."""
+    """The distribution of the wait before the first NAK; ``nak`` has that of the later waits."""
 
     UNIFORM = "between half and one and a half of the interval"
     EXPONENTIAL = "up to the interval, with long waits more likely: for groups (RFC 5401, 3.2)"
@@ -44,7 +44,8 @@ class StreamSettings:
     # Receivers
     initial_backoff: float = 0.005
     """Seconds from a gap to the first NAK: the mean of ``Backoff.UNIFORM``, or the maximum of
-    ``Backoff.EXPONENTIAL``. With 0 the NAK leaves at once. A multicast group has 0.03 s.
+    ``Backoff.EXPONENTIAL``. With 0 the NAK leaves at once. A multicast group has 0.03 s, whatever
+    is set here.
     """
     backoff: Backoff = Backoff.UNIFORM
     """The distribution of waits. A multicast group has ``EXPONENTIAL``, whatever is set here."""
@@ -71,8 +72,8 @@ class StreamSettings:
     nak_spacing: float = 0.005
     """Least time between two NAKs of one receiver, in seconds."""
     suppress: float = 0.2
-    """Seconds for which an NCF suppresses NAKs for a datagram. This is the mean after an NCF with
-    the reason SHED. After another NCF that gives no time, a NAK backoff is added.
+    """Seconds for which an NCF suppresses NAKs for a datagram: the mean after one with the reason
+    SHED. Any other NCF gives the time itself; if it gives none, a NAK backoff is added to this.
     """
     generation: float = 10.0
     """Seconds after which the receiver gives up a missing datagram."""
@@ -81,8 +82,8 @@ class StreamSettings:
     """
     # A channel's timeout is 10 s, so that the receiver has time to rejoin the source.
     activity_timeout: float = 30.0
-    """Seconds of silence after which a source has vanished. By unicast, they count only while the
-    channel to the source is broken.
+    """Seconds of silence after which a source has vanished. By unicast, they begin again if the
+    channel to the source is open when they are over.
     """
     order_map: int = 200_000
     """Largest number of messages of a topic that wait for earlier ones; fragments and missing
@@ -103,7 +104,9 @@ class StreamSettings:
 
     # Sources
     flow_window: int = 8 * MEBIBYTE
-    """Most bytes by which a source may be ahead of its slowest receiver; 0 sets no limit."""
+    """Most bytes by which a source may be ahead of its slowest receiver, with ``OVERHEAD`` for each
+    datagram; 0 sets no limit.
+    """
     patience: float = 1.0
     """Longest time, in seconds, for which a stalled receiver may keep a source waiting."""
     ignore: float = 0.04
@@ -118,12 +121,13 @@ class StreamSettings:
     """Longest time between two session messages, in seconds."""
     linger: float = 5.0
     """Longest time, in seconds, for which a source that closes sends repairs after its last new
-    data.
+    data. A receiver waits for the end of a source that closes until it is silent for this time.
     """
     window: int = 24 * MEBIBYTE
     """Most bytes of datagrams that a source keeps for repairs."""
     window_age: float = 60.0
-    """Longest time, in seconds, for which a source keeps datagrams for repairs."""
+    """Longest time, in seconds, for which a source keeps datagrams for repairs, except the newest.
+    """
     max_datagram: int = 1400
     """Size of the largest datagram in bytes, with its header and seal."""
     local_datagram: int = 31_000

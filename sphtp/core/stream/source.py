@@ -2,8 +2,8 @@
 
 Messages are numbered and bundled into datagrams (``transmission``), which leave no faster than the
 data rate (``rate_limit``) and no further ahead than the slowest receiver allows (``flow_control``).
-They are kept in the transmission window (``transmission_window``). The source replies to a NAK with
-a repair from the window, or with an NCF (``retransmission``). Session messages announce the window
+They are kept in the transmission window (``transmission_window``). The source replies to NAKs with
+repairs from the window, and with NCFs (``retransmission``). Session messages announce the window
 while no data leaves (``transmission_window``). Messages are retained for late joiners
 (``retention``).
 

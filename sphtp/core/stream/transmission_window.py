@@ -5,7 +5,7 @@ newest datagram, because an empty window could repair no tail.
 
 Session messages announce the window of a silent stream. The first one leaves a minimum interval
 after the last new data; then the interval doubles up to a maximum. Repairs and NCFs do not count as
-data. For a generation interval after a NAK the interval does not double, because some receivers may
+data. For a generation interval after a NAK the minimum interval holds, because some receivers may
 miss the end, too. While data flows, one session message leaves in every maximum interval.
 """
 
@@ -151,7 +151,11 @@ class SessionMessageSchedule:
         self._left: int | None = None
 
     def handle_data(self, now: float) -> None:
-        """Postpone the next session message, because new data left, which announces the window."""
+        """Schedule the next session message anew: new data left, which announces the window.
+
+        It leaves after the minimum interval, and a maximum interval after the last one at the
+        latest.
+        """
         self._interval = self._min
         self.due = min(now + self._min, self._last + self._max)
 

@@ -69,7 +69,9 @@ class NcfReason(IntEnum):
     IGNORED = 1
     """The source repaired the datagram within its ignore interval."""
     RX_DELAY = 2
-    """The repair waits for its turn. It comes unless the window evicts the datagram before."""
+    """The repair waits for its turn. It comes unless the window evicts the datagram, or the source
+    ends, before.
+    """
     SHED = 3
     """Too many repairs wait. The receiver has to request the datagram again."""
 
@@ -123,8 +125,8 @@ class Nak(NamedTuple):
 class StatusMessage(NamedTuple):
     """A receiver's report: it has received or given up every datagram up to ``lead``.
 
-    It can take ``room`` further bytes. While it ``is_fetching`` from the history, it still needs
-    the source. ``knows_end`` is true after it has received the announcement of the end.
+    It can take ``room`` bytes beyond these. While it ``is_fetching`` from the history, it still
+    needs the source. ``knows_end`` is true after it has received the announcement of the end.
     """
 
     lead: int
