@@ -55,7 +55,7 @@ def listed(names: Iterable[str], most: int = 4) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share from 0 to 1 as a percentage with two significant digits, or as ``100 %``."""
+    """Return a share from 0 to 1 in percent: at most two significant digits, or ``100 %``."""
     return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.0f} %"
 
 

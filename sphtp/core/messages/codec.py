@@ -127,7 +127,8 @@ class PlainMessages:
     """The codec of messages without types: any value that msgpack can encode.
 
     These are None, booleans, numbers, text, bytes, NumPy arrays, and lists and dicts of them. A
-    tuple arrives as a list. Integers have at most 64 bits.
+    tuple arrives as a list; as the key of a dict, it makes the message invalid for the receiver.
+    Integers have at most 64 bits.
 
     Args:
         compression: the settings of compression; None for no compression.

@@ -46,7 +46,7 @@ class Shape(ABC):
     """The form of one kind of value."""
 
     exact: type | None = None
-    """The type whose values are all right, each its own msgpack form; None without such a type."""
+    """A type whose values are all valid, and are their own msgpack form; None if there is none."""
 
     accepts: ClassVar[tuple[type, ...]] = ()
     """The types of bounds that apply to this shape."""

@@ -81,7 +81,7 @@ class Welcome(NamedTuple):
     ``topic`` is the number of the topic in the session. The message ``next`` is the first that a
     new receiver gets as a whole; for a receiver that rejoins it is the first that has not left
     completely. The source may be ``reach`` bytes ahead, 0 for no limit. The history is served at
-    the TCP port ``history`` of the channel's address; 0 means that there is none. ``group`` and
+    the TCP port ``history`` of the source's host; 0 means that there is none. ``group`` and
     ``port`` are the address of a multicast group, empty and 0 for unicast. ``key`` seals the
     source's datagrams, ``receiver_key`` the receiver's; they are None and empty in the clear.
     """

@@ -54,7 +54,7 @@ from sphtp.core.timers import ExpiringDict, earliest
 from sphtp.core.token_bucket import Pacer
 
 ALIKE: Final = 64
-"""Waits of less than twice as many milliseconds share an NCF. Longer ones share an NCF if they
+"""Waits of less than twice this number of milliseconds share an NCF. Longer waits share one if they
 are between the same powers of two.
 """
 

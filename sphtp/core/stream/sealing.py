@@ -33,7 +33,7 @@ KEPT: Final = 2
 
 @dataclass(slots=True)
 class SealCounters:
-    """Counts of datagrams that were rejected."""
+    """Counts of datagrams, and of frames of the history, that were rejected."""
 
     forged: int = 0
     replayed: int = 0

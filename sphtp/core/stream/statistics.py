@@ -189,7 +189,7 @@ UNRECOVERED: Final = {
 class ReceiverStatistics:
     """A snapshot of a receiver's transport; counts are of datagrams unless stated otherwise.
 
-    ``datagrams`` and their ``bytes`` are all that the receiver got from the source;
+    ``datagrams`` and the ``bytes`` of their bodies are all that the receiver got from the source;
     ``session_messages`` are among them.
 
     ``lost`` counts every datagram that was ever missing. It is the sum of ``recovered`` (by a
