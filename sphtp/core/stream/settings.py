@@ -175,10 +175,13 @@ class StreamSettings:
     ten intervals.
     """
     fetch_timeout: float = 60.0
-    """Seconds after which a message that was requested from the history is lost."""
+    """Seconds after which a message that was requested from the history is lost. Time in which half
+    of the receive buffer or more waits for the reader does not count.
+    """
     caching_proximity: int = 5000
     """While a receiver that joined late catches up, it keeps live messages up to this many numbers
-    ahead of the first missing one. It drops later messages, and fetches them afterwards.
+    ahead of the first missing one, and in half of the order map. It drops later messages, and
+    fetches them afterwards.
     """
 
     @classmethod
