@@ -75,6 +75,7 @@ async def serve(
 
     Raises:
         BusError: the server cannot listen at its address.
+        UdpAddressError: with ``stun``, the server cannot use its UDP port.
         SettingsError: a file of the settings is wrong, or an address cannot be used.
         ModuleNotFoundError: a package for metrics, the page, STUN or the registry is missing.
     """

@@ -61,7 +61,7 @@ class Reloader:
         self._target = target
 
     def reload(self) -> None:
-        """Reload the settings, reopen the log file, and log the changes and the failure, if any."""
+        """Reload the settings, reopen the log file, and log the changes, or the failure."""
         old = self.settings
         try:
             self._target.reopen()

@@ -154,7 +154,9 @@ class ServerSettings(BaseModel):
         "peers behind NAT reach each other.",
     )
     insecure: bool = Field(
-        False, description="Listen on more than loopback without a secret or TLS."
+        False,
+        description="Listen on more than loopback without a secret or TLS, and send the password "
+        "of --registry-user without TLS.",
     )
     secret_file: Path | None = Field(
         None,
@@ -186,7 +188,9 @@ class ServerSettings(BaseModel):
         False, description="Require a certificate of --tls-ca from clients, too."
     )
     allow_key: tuple[str, ...] = Field(
-        (), description="Public key of a client to admit; repeatable. Without it: all clients."
+        (),
+        description="Public key of a client to admit; repeatable. Without it and "
+        "--allow-file: all clients.",
     )
     allow_file: Path | None = Field(
         None, description="File with public keys of clients to admit, one per line."

@@ -2,9 +2,9 @@
 
 The machines are those of ``sphtp.core.control``, which real servers and clients use. The bus
 carries messages from publishers to subscribers like the real one. Each connection delivers in
-order, after a random delay. The test decides which messages are lost, which connections are cut,
-and which processes are suspended. Subscriptions filter messages at the sender, so that unsubscribed
-messages cost nothing and a cluster can have thousands of clients.
+order, after a random delay. The test sets the share of messages that are lost, cuts connections,
+and suspends processes. Subscriptions filter messages at the sender, so that unsubscribed messages
+cost nothing and a cluster can have thousands of clients.
 
 There is no real network, task or clock. ``run`` jumps from event to event, and one seed gives one
 trace.
@@ -140,7 +140,7 @@ class SimulatedClient(Participant[ClientMachine]):
 
     @property
     def is_established(self) -> bool:
-        """True if all servers have acknowledged the client's id."""
+        """True if every server that has to acknowledge the client's id has done so."""
         return self.machine.state is ClientState.ESTABLISHED
 
     @property

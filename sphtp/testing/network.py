@@ -1,7 +1,7 @@
 """A simulated network with loss, delay, reordering, duplicates and corruption, from a seed.
 
 A network has a link for each direction of a path. All parts of a simulation share a virtual time,
-which jumps from event to event. Datagrams that arrive together are joined to rows, as a receiver's
+which jumps from event to event. ``rows`` joins datagrams that arrive together, as a receiver's
 kernel does (UDP_GRO).
 """
 

@@ -284,7 +284,7 @@ class SubscriberTerms(NamedTuple):
     late_join: int = 0
     """The most messages from before the join that it requests."""
     recover: bool = True
-    """True if it fetches messages that the stream does not repair from the history."""
+    """True if it fetches from the history the messages that the stream does not repair."""
     after: int | None = None
     """The number of the last message that it already has, instead of ``late_join``."""
     burst: int = maxsize

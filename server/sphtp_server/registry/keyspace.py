@@ -43,7 +43,7 @@ SERVER_VALUE: Final = b"server"
 """The value of the key with which a server reserves its own id."""
 
 MOST_OPERATIONS: Final = 32
-"""The most claims in one transaction. etcd allows 128 operations; each claim counts as two."""
+"""The most operations in one transaction. By default, etcd allows 128."""
 
 MOST_BYTES: Final = 1 << 19
 """The size of values, in bytes, at which a transaction is full. etcd allows 1.5 MiB."""

@@ -28,9 +28,9 @@ class ClientSignal(Name):
     HEARTBEAT_DUE = "time for the next heartbeat"
     ACKNOWLEDGED = "every active server of the view, or if none is active every one, acknowledged"
     UNKNOWN = "a server has not registered the id"
-    STALE = "servers have other data"
+    STALE = "a server has another revision of the data"
     REVISED = "the application changed the data"
-    CONFLICT = "a server has registered another holder of the id"
+    CONFLICT = "at a server, another holder has the id or had it less than an expiry ago"
     BUSY = "a server is full"
     DENIED = "a server refuses this client for good"
     DEADLINE = "not every server answered in time"
@@ -69,9 +69,10 @@ _RETRY = (A.WITHDRAW, A.PAUSE)
 _LOSE_ID = (A.REPORT_ID_LOST, A.WITHDRAW, A.PAUSE)
 _LEAVE = (A.WITHDRAW, A.REPORT_LEFT)
 _DENY = (A.WITHDRAW, A.REPORT_REFUSED)
-# After its watches, servers publish the client's groups before its record enters them, so that the
-# members get the record without a list. A heartbeat before the data would have a revision that no
-# server has, and would cause a NACK.
+# Servers publish a group from the first watch of a client on. So the lookup with the watches goes
+# first: when the data then adds the client's record to its groups, all members that watch them get
+# the record without a list. A heartbeat before the data would have a revision that no server has,
+# and would cause a NACK.
 _GREET = (A.LOOKUP, A.SEND_DATA, A.HEARTBEAT)
 
 _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (

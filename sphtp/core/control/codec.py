@@ -1,8 +1,8 @@
 """Messages as bytes: three numbers, then any number of parameters (SphTP, "Message structure").
 
-A ``Field`` is one data id with the type of its parameters. Each field of a fixed size is one
-compiled ``struct``, so that a parameter costs one call. Each list and each heartbeat repeats the
-addresses of clients and servers, so caches keep the results of encoding and decoding them.
+A ``Field`` is one data id with the type of its parameters. A field of numbers is one compiled
+``struct``, so that a parameter costs one call. Each list and each heartbeat repeats the addresses
+of clients and servers, so caches keep decoded addresses, and the encoded hosts of clients.
 """
 
 import struct
@@ -172,7 +172,7 @@ class Field(Generic[T]):
         self.id = number
 
     def encode(self, value: T) -> bytes:
-        """Encode a value. Raises ``WireError`` if it does not fit."""
+        """Encode a value. Raises ``WireError`` if a number in it does not fit."""
         raise NotImplementedError
 
     def decode(self, data: bytes) -> T:
@@ -180,7 +180,7 @@ class Field(Generic[T]):
         raise NotImplementedError
 
     def of(self, value: T) -> Parameter:
-        """Return a parameter with this value. Raises ``WireError`` if the value does not fit."""
+        """Return a parameter with this value. Raises ``WireError`` if a number does not fit."""
         return Parameter(self.id, self.encode(value))
 
     def every(self, message: Message) -> tuple[T, ...]:
@@ -310,7 +310,7 @@ class _StateParameter(Field[MemberState]):
 
 
 class _BytesParameter(Field[bytes]):
-    """Bytes as they are, with a smallest and a largest length."""
+    """Bytes as they are; ``decode`` checks their smallest and their largest length."""
 
     __slots__ = ("_least", "_most")
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Count(StrEnum):
-    """The names of the counters, most of which count input from the network without effect."""
+    """The names of the counters; most count messages or connections, dropped or refused."""
 
     MALFORMED = "malformed"
     OVERSIZE = "oversize"

@@ -199,7 +199,7 @@ class Roster:
         reserved = self._gone.find(now, record.id)
         if reserved is not None and reserved.nonce == record.nonce:
             return []
-        if known is None and len(self._records) >= self._capacity:
+        if known is None and len(self._peers) >= self._capacity and not self._is_own(record):
             self._counters.add(Count.OVER_MAX_PEERS)
             return []
         events: Events = []
@@ -263,6 +263,9 @@ class Roster:
         del self._vouched[server]
         return events
 
+    def _is_own(self, record: PeerRecord) -> bool:
+        return Holder(record.id, record.nonce) in self._own
+
     def _prints(self, server: int) -> Fingerprints:
         return self._vouched.setdefault(server, Fingerprints())
 
@@ -283,7 +286,7 @@ class Roster:
 
     def _show(self, record: PeerRecord, event: ClientEvent) -> Events:
         self._records[record.id] = record
-        if Holder(record.id, record.nonce) in self._own:
+        if self._is_own(record):
             return []
         self._peers[record.id] = record
         return [event]
@@ -558,7 +561,7 @@ class Directory:
         return peers
 
     def handle_peers(self, now: float, message: Peers) -> None:
-        """Take peers from a server: single ones, or a part of its whole list."""
+        """Take peers from a server: single ones, or a part of its whole list or a group's."""
         if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return

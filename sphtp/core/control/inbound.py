@@ -51,7 +51,7 @@ class MessageReader:
         self.skips_lists = False
         """True to drop lists for all clients without decoding, because this side needs none."""
         self.acked = b""
-        """The ``ACKED`` parameter that names this client, if it has an id.
+        """The encoded ``ACKED`` with this client's id and nonce; empty before it draws an id.
 
         Of an ACK for many, nothing else is decoded. If n clients start at once, each receives about
         n acknowledgements, and to decode them took most of the processor time of the start.

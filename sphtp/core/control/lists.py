@@ -232,7 +232,7 @@ class Assembly(Generic[T]):
     """The parts of one list, collected in order.
 
     A new first part begins another list, and parts out of order are dropped. So is a list of more
-    than ``MOST_PEERS`` items, which is also counted: 2048 parts of 2,600 ids each would take 200 MB
+    than ``MOST_PEERS`` items, which is also counted: 2048 parts of 3,000 ids each would take 200 MB
     for each server that sends them.
     """
 

@@ -98,7 +98,9 @@ _WAKE_COST = 15e-6
 _RECORD_COST = 4e-6
 """Seconds that one client needs for a record that it already has."""
 _SHARE = 0.25
-"""The most of one core that batches may cost all clients on one machine together."""
+"""The most of one core that batches may cost all clients on one machine together, as long as that
+takes no pause of more than ``_LONGEST_REST``.
+"""
 _TIME_SHARE = 0.04
 """The same for answers with the time."""
 _SEND_COST = 20e-6

@@ -91,7 +91,7 @@ class IdLost:
 
 @dataclass(frozen=True, slots=True)
 class PeerEntered:
-    """The entry of a client: a server introduced it to this client, or this server registered it.
+    """The entry of a client: at a client, a server introduced it; at a server, it was registered.
 
     The data, topics and groups of a new client follow in a `PeerChanged`.
     """

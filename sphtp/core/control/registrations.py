@@ -434,7 +434,10 @@ class ClientAdmission:
             self._registry.reserve(now, message.id, message.nonce)
 
     def refresh(self, now: float, message: Heartbeat) -> None:
-        """Restart the expiry of a client. Send NACK(STALE_DATA) if its revision differs."""
+        """Restart the expiry of a client, and answer its request for the time, if it has one.
+
+        Send NACK(STALE_DATA) if its revision differs.
+        """
         self._ledger.note_normal_heartbeat(message.id)
         self._ledger.refresh(now, message.id)
         record = self._records[message.id]

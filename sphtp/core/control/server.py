@@ -319,7 +319,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         return self._outbox.poll(self._now)
 
     def is_detached(self, now: float) -> bool:
-        """Return True if the lease in the shared registry is over at the time ``now``.
+        """Return True if this server is detached from the shared registry at the time ``now``.
 
         Then messages that were polled before must not leave. This is checked again before sending,
         because the process may have been frozen since its last input.

@@ -66,7 +66,7 @@ class ServerAction(Name):
     """The actions of the server's state table."""
 
     HEARTBEAT = "send a heartbeat to clients and servers"
-    REGISTER = "register the id, or send a NACK: there is no room, or it is not admitted"
+    REGISTER = "register the id, or send a NACK: wrong version, no room, or not admitted"
     REGISTER_RESERVED = "register the id if it is reserved for this client"
     ACKNOWLEDGE = "acknowledge the id"
     REFRESH = "restart the expiry of the client"

@@ -10,7 +10,7 @@ VERSION = 1
 """The protocol version in announcements and server heartbeats."""
 
 FEATURES = 0
-"""The feature bits of every announcement and server heartbeat. Readers ignore unknown bits."""
+"""The feature bits of a program without any of the features below. Readers ignore unknown bits."""
 
 RESTRICTED = 1
 """The feature bit of a client that does not subscribe to ``EVERYBODY``."""

@@ -103,6 +103,23 @@ def test_peers_beyond_the_capacity_are_dropped_and_counted() -> None:
     assert counters[Count.OVER_MAX_PEERS] == 2
 
 
+def test_the_client_itself_does_not_count_for_the_capacity() -> None:
+    counters = ControlCounters()
+    roster = Roster(10.0, counters, 1, own=[Holder(7, 70)])
+    roster.enter(0.0, A, PEER)
+    other = PeerRecord(9, 1)
+    assert roster.enter(0.0, A, other) == [PeerEntered(peer(other))]
+    assert roster.enter(0.0, A, PeerRecord(11, 1)) == []
+    assert counters[Count.OVER_MAX_PEERS] == 1
+
+
+def test_the_client_itself_is_known_although_there_is_no_room_for_peers() -> None:
+    roster = Roster(10.0, ControlCounters(), 1, own=[Holder(7, 70)])
+    roster.enter(0.0, A, PeerRecord(9, 1))
+    roster.enter(0.0, A, PEER)
+    assert roster.has(A, Holder(7, 70))
+
+
 def test_questions_come_ever_less_often() -> None:
     patience = ExponentialBackoff(0.5, 10.0)
     asked = [now for now in range(60) if patience.allows(float(now))]
