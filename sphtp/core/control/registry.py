@@ -3,6 +3,9 @@
 A reserved id has no holder: it was released a short time ago, or an unregistered client has sent
 heartbeats with it. Only its last holder may get it, unless this holder gave it up.
 
+The *sponsor* of a client is the server that receives the client's messages (see ``registrations``).
+A client expires only at its sponsor.
+
 A ``MemoryRegistry`` belongs to one server, and servers replicate their lists. A ``SharedRegistry``
 is one server's access to a store that all servers share. Only this store decides on ids and on the
 view. The registry keeps a copy of the store, like a ``MemoryRegistry``, and reports decisions and
@@ -115,7 +118,7 @@ class Registry(Protocol):
         ...
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Expire a holder after ``wait`` seconds of silence. Return True if it is a new suspect."""
+        """Expire a holder within ``wait`` seconds of silence. Return True for a new suspect."""
         ...
 
     def rely(self, number: int) -> None:
@@ -138,7 +141,7 @@ class Registry(Protocol):
         ...
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return the ids that became silent for half of ``expiry``, once per silence."""
+        """Return the ids whose holders are silent for half of ``expiry``, once per silence."""
         ...
 
     def take_expired_ids(self, now: float) -> list[int]:
@@ -216,7 +219,7 @@ class MemoryRegistry:
         self._liveness.refresh(now, number)
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Expire a holder after ``wait`` seconds of silence. Return True if it is a new suspect."""
+        """Expire a holder within ``wait`` seconds of silence. Return True for a new suspect."""
         return self._liveness.doubt(now, number, wait)
 
     def rely(self, number: int) -> None:
@@ -244,7 +247,7 @@ class MemoryRegistry:
         self._liveness.postpone_expiries(lag)
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return the ids that became silent for half of ``expiry``, once per silence."""
+        """Return the ids whose holders are silent for half of ``expiry``, once per silence."""
         return self._liveness.take_suspects(now)
 
     def take_expired_ids(self, now: float) -> list[int]:
@@ -282,7 +285,7 @@ class ServerIdTaken(NamedTuple):
 
 
 class IdGranted(NamedTuple):
-    """The store has granted a claim: the holder has the id as long as the lease is live."""
+    """The store has granted a claim: the holder has the id while this server's lease is live."""
 
     record: PeerRecord
 
