@@ -48,7 +48,7 @@ class StoreCopy:
         return self._members.get(name)
 
     def registrations(self, holder: Holder) -> Iterator[tuple[int, PeerRecord, int]]:
-        """Yield the nonce of each server that has registered this holder, the record, its id."""
+        """Yield for each server that has registered this holder its nonce, the record, its id."""
         for server, value in self._holders.get(holder, {}).items():
             if isinstance(value, StoredRegistration):
                 yield server, value.record, value.server

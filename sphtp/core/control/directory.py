@@ -373,7 +373,7 @@ class IdLease:
 
 
 class Directory:
-    """The servers, by their heartbeats, and the peers, by the servers that vouch for them.
+    """The servers whose heartbeats a client receives, and the peers for which these servers vouch.
 
     ``own`` are the present and former holders that are this client, and ``acknowledged_by`` the
     servers that have acknowledged its id. Both are live views.

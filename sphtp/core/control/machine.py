@@ -1,8 +1,9 @@
 """The base of the client and the server: a table, alarms, inputs and outputs.
 
-A driver calls the ``handle_*`` methods with inputs, and with the present time as ``now``. After
-each input it takes the outputs until there are none: messages (``poll_transmit``), connections
-(``poll_bus``), events (``poll_event``), and the time of the next timer (``poll_timeout``).
+A driver calls the ``handle_*`` methods with inputs, and with the present time as ``now``. After an
+input, or a batch of messages, it takes the outputs until there are none: messages
+(``poll_transmit``), connections (``poll_bus``), events (``poll_event``), and the time of the next
+timer (``poll_timeout``).
 
 Every message passes the same steps. The reader decodes its bytes into one object. The signature and
 sender checks decide whether its sender is genuine. ``_handle`` does the work. Then the machine

@@ -154,7 +154,7 @@ class Registrations:
         self._set_sponsor(now, client, ITSELF)
 
     def doubt(self, now: float, client: int, wait: float) -> None:
-        """Suspect a client whose connection has ended; it expires after ``wait`` more seconds."""
+        """Suspect a client whose connection has ended; it expires within ``wait`` s of silence."""
         if self.registry.doubt(now, client, wait):
             self._suspect(client)
 

@@ -3,8 +3,9 @@
 A reserved id has no holder: it was released a short time ago, or an unregistered client has sent
 heartbeats with it. Only its last holder may get it, unless this holder gave it up.
 
-The *sponsor* of a client is the server that receives the client's messages (see ``registrations``).
-A client expires only at its sponsor.
+For each server, the *sponsor* of a client is this server itself if it receives the client's
+messages, else another server that has reported the client. A client expires only at servers that
+are their own sponsor of it.
 
 A ``MemoryRegistry`` belongs to one server, and servers replicate their lists. A ``SharedRegistry``
 is one server's access to a store that all servers share. Only this store decides on ids and on the
@@ -335,8 +336,9 @@ RegistryChange = (
 class SharedRegistry(MemoryRegistry):
     """One server's access to a store of registrations that all servers share: interface.
 
-    It begins with ``handle_start``. After each input, and before each output, the server calls
-    ``poll_change`` until there are no changes.
+    It begins with ``handle_start``. Before each input, after each answer of the store, and before
+    messages to clients leave, the server calls ``handle_time``, and then ``poll_change`` until
+    there are no changes.
     """
 
     def handle_start(self, now: float, own: Member) -> None:
