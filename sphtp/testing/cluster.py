@@ -48,7 +48,7 @@ from sphtp.shell.vouching import Vouching
 from sphtp.testing.network import NeverIdleError
 
 REDIAL: Final = 0.2
-"""Seconds after which a failed connection is tried again."""
+"""Seconds, besides a random delay, after which a failed or ended connection is tried again."""
 
 ELSEWHERE: Final = Candidate("127.0.0.1", 5000)
 """The default address that a simulated client announces."""

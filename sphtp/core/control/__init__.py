@@ -2,7 +2,8 @@
 
 A client registers one odd id with every server of the cluster's view. Servers introduce clients to
 each other. They pass on at most 4096 bytes of initial data of each client. All other data of a
-simulation travels directly between clients, over channels and streams.
+simulation travels directly between clients, over channels and streams. Servers and clients may also
+send each other commands of the application.
 
 Read in this order. ``vocabulary``, ``codec``, ``client_messages`` and ``server_messages`` are the
 format, ``records`` the values in messages, ``settings`` the timers and limits.
