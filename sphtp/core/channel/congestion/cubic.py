@@ -18,7 +18,8 @@ STEEPEST = 1.5
 class Cubic(LossBased):
     """The controller CUBIC.
 
-    ``_peak`` is W_max of RFC 9438, ``_reno`` is W_est, and ``_inflection`` is K.
+    ``_peak`` is W_max of RFC 9438, ``_prior`` is cwnd_prior, and ``_reno`` is W_est, all in
+    datagrams. ``_inflection`` is K, in seconds.
     """
 
     def __init__(self, datagram: int, limit: int) -> None:
@@ -69,6 +70,8 @@ class Cubic(LossBased):
 
     def resize(self, datagram: int) -> None:
         """Adopt another size of datagrams; the curve, which counts in datagrams, begins anew."""
+        scale = self._datagram / datagram
+        self._peak, self._prior = self._peak * scale, self._prior * scale
         super().resize(datagram)
         self._slow.resize(datagram)
         self._epoch = None

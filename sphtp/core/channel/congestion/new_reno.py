@@ -70,7 +70,10 @@ def initial_window(datagram: int) -> int:
 
 
 class Checkpoint(NamedTuple):
-    """The state to restore when all losses behind a reaction were spurious. Sizes are in bytes."""
+    """The state to restore when all losses behind a reaction were spurious. Sizes are in bytes.
+
+    ``peak`` is W_max of CUBIC, 0 in NewReno.
+    """
 
     window: int
     threshold: float
@@ -89,6 +92,7 @@ class LossBased(ABC):
         self._datagram = datagram
         self._limit = limit
         self._threshold = float("inf")
+        # The window at the last loss, in datagrams; only CUBIC uses it.
         self._peak = 0.0
         self._recovery: RecoveryEpoch[Checkpoint] = RecoveryEpoch()
 
@@ -134,14 +138,15 @@ class LossBased(ABC):
         self._set_window(self.window)
 
     def _react(self, now: float) -> None:
-        self._recovery.begin(now, Checkpoint(self.window, self._threshold, self._peak))
+        peak = self._peak * self._datagram
+        self._recovery.begin(now, Checkpoint(self.window, self._threshold, peak))
         # A loss at the smallest window is no evidence of the capacity of the path.
         if self.window > FEWEST_DATAGRAMS * self._datagram:
             self._shrink()
 
     def _undo(self, before: Checkpoint) -> None:
         self._set_window(max(before.window, self.window))
-        self._threshold, self._peak = before.threshold, before.peak
+        self._threshold, self._peak = before.threshold, before.peak / self._datagram
 
     def _set_window(self, window: int) -> None:
         self.window = min(max(window, FEWEST_DATAGRAMS * self._datagram), self._limit)

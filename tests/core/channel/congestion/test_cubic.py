@@ -92,3 +92,31 @@ def test_a_pause_does_not_count() -> None:
     assert paused.window - 70_000 < steady.window - 70_000
     drive(paused, 61.0, start=60.1)
     assert paused.window < 100_000
+
+
+@pytest.mark.parametrize("datagram", [2 * DATAGRAM, DATAGRAM // 2])
+def test_the_curve_is_that_of_the_same_bytes_with_datagrams_of_another_size(datagram: int) -> None:
+    controller = after_loss(100)
+    controller.resize(datagram)
+    check_curve(controller, datagram, start=0.2)
+
+
+def test_an_undone_reaction_restores_the_peak_with_datagrams_of_another_size() -> None:
+    controller = after_loss(100)
+    controller.acked(0.2, ack(0.2, DATAGRAM))
+    controller.lost(1.0, Lost(DATAGRAM, 0.9, 0))
+    controller.resize(2 * DATAGRAM)
+    controller.spurious(1.1, DATAGRAM)
+    check_curve(controller, 2 * DATAGRAM, start=2.0)
+
+
+def check_curve(controller: Cubic, datagram: int, *, start: float) -> None:
+    """From 70,000 bytes, the curve has its plateau at 100,000 again."""
+    plateau = (30 * DATAGRAM / datagram / 0.4) ** (1 / 3)
+    for seconds in (plateau / 2, plateau):
+        drive(controller, start + seconds, start=start, round_trip=0.3)
+        ahead = seconds + 0.3 - plateau
+        expected = 100_000 + 0.4 * ahead**3 * datagram
+        assert controller.window == pytest.approx(expected, rel=0.05)
+        start += seconds
+        plateau -= seconds
