@@ -247,7 +247,7 @@ class Connection:
             self._step(now, Event.ACCEPTED)
 
     def was_asked(self, address: Address) -> bool:
-        """Return True if this attempt has sent a GREET to an address."""
+        """Return True if this attempt is sealed and has dialled an address."""
         return self.initiator is not None and self.initiator.was_asked(address)
 
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> None:
@@ -335,8 +335,8 @@ class Connection:
     ) -> None:
         """Handle DATA datagrams of the peer, whatever their source address.
 
-        ``data`` has them one behind the other, ``size`` bytes each; the last one may be shorter. An
-        open connection also accepts a list of datagrams of any sizes.
+        ``data`` has them one behind the other, ``size`` bytes each; the last one may be shorter. A
+        connection that knows the peer's parameters also accepts a list of datagrams of any sizes.
         """
         side = self._receive_side
         if side is None:

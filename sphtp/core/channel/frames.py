@@ -149,7 +149,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The notice that the sender will not send the message with this id, of ``size`` bytes."""
+    """The notice that the sender sends no more of the message with this id, of ``size`` bytes."""
 
     lane: int
     message_id: int
@@ -344,7 +344,10 @@ def _decode_acks(data: bytes, start: int, most: int) -> Packet:
 
 
 def _decode_runs(data: bytes, start: int, end: int, most: int) -> Packet | None:
-    """Decode packets that each hold one run of messages; None if the first does not."""
+    """Decode packets that each hold one run of messages.
+
+    Return None if the first does not, or if its messages are empty or over ``MOST_LAID_OUT``.
+    """
     front = MESSAGES_FRONT.unpack_from(data, start)
     first, to, sequence, ack, bits, kind, lane, first_id, count, length = front
     size, begin = end - start, start + MESSAGES_FRONT.size

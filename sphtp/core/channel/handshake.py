@@ -316,7 +316,8 @@ class ClearHandshake:
 
     ``granted`` is the CONNECT that this side has accepted, None before that. ``origin`` is the
     address and connection id of that CONNECT. If the peer has accepted this side's CONNECT instead,
-    it is those of a CONNECT of the peer that would cross it. Before either it is None.
+    ``origin`` is the address and connection id that a crossing CONNECT of the peer would have.
+    Before either it is None.
     """
 
     def __init__(
@@ -469,8 +470,8 @@ def connect_size(settings: ChannelSettings, schema: Schema, overhead: int) -> in
     """Return the size of a CONNECT in bytes; ``overhead`` is the size of the GREET around it.
 
     A CONNECT with the digests of a schema makes a datagram as large as the floor of the MTU search,
-    which nearly every path carries. It must not be larger, because nothing would report that a
-    CONNECT was lost because of its size.
+    which nearly every path carries, or as ``base_datagram``, if that is smaller. It must not be
+    larger, because nothing would report that a CONNECT was lost because of its size.
     """
     if not schema.lines:
         return CONNECT_SIZE

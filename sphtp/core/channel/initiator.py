@@ -295,7 +295,7 @@ class Initiator:
     # Getters
 
     def was_asked(self, address: Address) -> bool:
-        """Return True if this side has sent a GREET to this address."""
+        """Return True if this attempt has dialled this address."""
         return address in self._cookies
 
     @property

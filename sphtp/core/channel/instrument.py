@@ -312,7 +312,8 @@ class Instrument:
     def channel_refused(self, now: float, address: Address, why: Refusal) -> None:
         """This side refused a channel that a peer at ``address`` tried to open.
 
-        ``why`` is FULL, WRONG_PEER, GONE, SCHEMA or CLEAR; other refusals are only counted.
+        ``why`` is FULL, WRONG_PEER, GONE, SCHEMA or CLEAR. Refusals for another reason are not
+        reported, nor is the refusal of a GREET that was made for another key.
         """
 
     # Channels
@@ -341,7 +342,10 @@ class Instrument:
         """The peer has acked a packet."""
 
     def packet_lost(self, now: float, channel: WatchedChannel, sequence: int, by: LostBy) -> None:
-        """A packet is declared lost. This side will retransmit its reliable content."""
+        """A packet is declared lost.
+
+        This side retransmits its reliable content, unless another packet carries that, too.
+        """
 
     def loss_was_spurious(self, now: float, channel: WatchedChannel, sequence: int) -> None:
         """The ack of a packet arrived that was declared lost. Its ``packet_acked`` follows."""
@@ -379,7 +383,7 @@ class Instrument:
         """The application has queued ``messages`` messages of ``size`` bytes together in a lane.
 
         Called once for all messages of a lane and a kind of delivery that were queued since packets
-        were last polled.
+        were last polled. A message in shared memory counts with the 34 bytes of its descriptor.
         """
 
     def message_settled(self, now: float, channel: WatchedChannel, message: SettledInfo) -> None:

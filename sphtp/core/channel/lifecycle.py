@@ -3,7 +3,8 @@
 The application ends an open channel by one of two commands. After ``Connection.close`` this side
 drains the channel, and sends CLOSE when no message is left to send or to be acked. After
 ``Connection.abort`` it sends CLOSE at once. In both cases ``Connection.port`` still returns the
-messages that arrived before the end; a ``Channel`` that this side closed or aborted returns none.
+messages that arrived before the end. The calls of ``Channel`` that receive raise instead, if this
+side closed or aborted the channel.
 
 The idle timeout (RFC 9000, section 10.1) ends the channel of a peer that vanished without a CLOSE.
 """

@@ -188,7 +188,7 @@ class MessagePort:
         tickets.settle(now, (ticket,), Outcome.EXPIRED)
 
     def receive_many(self, limit: int) -> list[bytes]:
-        """Return up to ``limit`` received messages, unreliable ones first."""
+        """Return up to ``limit`` received messages, as ``ReceiveQueue.receive_many`` does."""
         payloads = self.receive_side.receive_queue.receive_many(limit) if self.receive_side else []
         self._counters.messages_received += len(payloads)
         return payloads

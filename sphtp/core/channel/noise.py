@@ -2,7 +2,7 @@
 
 The opener sends a GREET with the first Noise message to the addresses of the peer. The answering
 side stores nothing before the opener's address is proven. It replies to a first GREET with a
-COOKIE, and computes only the Noise message of a GREET with a valid cookie. RFC 9000, section 8.1,
+COOKIE, and processes a Noise message only if its GREET has a valid cookie. RFC 9000, section 8.1,
 has an amplification limit of three for unproven addresses. Here it is one, because a GREET is
 padded to be longer than any reply. There are three patterns (section 7 of the Noise specification).
 The round trips are those after the COOKIE:
@@ -133,7 +133,7 @@ def encode_confirm(confirm: Confirm) -> bytes:
 
 @untrusted
 def decode_confirm_untrusted(datagram: bytes) -> Confirm:
-    """Decode a CONFIRM."""
+    """Decode a CONFIRM; raise ``RemoteError`` if it is malformed."""
     reader = _body(datagram)
     return Confirm(reader.u32(), reader.u64(), reader.rest())
 
@@ -145,7 +145,7 @@ def encode_answer(kind: Kind, to: int, answer: Answer) -> bytes:
 
 @untrusted
 def decode_answer_untrusted(datagram: bytes) -> Answer:
-    """Decode a COOKIE or a WELCOME."""
+    """Decode a COOKIE or a WELCOME; raise ``RemoteError`` if it is malformed."""
     reader = _body(datagram)
     return Answer(reader.u64(), reader.rest())
 

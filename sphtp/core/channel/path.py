@@ -10,8 +10,8 @@ may leave now:
 3. If this time has come, one packet may leave, or as many as ``Path.budget`` returns. This is the
    number of full packets for which the window, the tokens and the batch all have room.
 4. Else ``Path.resend_at`` may let one packet leave, by the allowance described below.
-5. If none may leave, ``SendSide.resume_at`` is the time of the next attempt. While the window is
-   full, acks, losses and probes cause the next attempt, too.
+5. If none may leave, ``SendSide.resume_at`` is the time of the next attempt; None if step 4 never
+   lets one leave. While the window is full, acks, losses and probes cause the next attempt, too.
 
 ``Path.sent`` takes the tokens of every ack-eliciting packet. Acks, control frames and MTU probes do
 not wait for tokens or for the window.
@@ -265,7 +265,7 @@ class Path:
         return self.mtu.poll_probe(now, self.window / FEWEST_IN_WINDOW)
 
     def path_changed(self, now: float) -> None:
-        """Start again with a small window and the base size, because packets take another path."""
+        """Reset the MTU search, the controller and the round trip: packets take another path."""
         self.mtu.path_changed(now)
         self._controller.persistent(now)
         self._recovery.path_changed()

@@ -2,7 +2,7 @@
 
 Probes leave one at a time, in addition to the data. They try the likely sizes in ascending order. A
 size whose probe is lost three times is too large. The search then tries sizes between the largest
-that passed and the smallest that is too large, until these differ by less than a sixteenth.
+that passed and the smallest that is too large, until these differ by a sixteenth or less.
 
 When the route changes, a size that passed may fail: large packets vanish while small ones arrive.
 Then all packets have to become small at once (black hole detection, section 4.3).

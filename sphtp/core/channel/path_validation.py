@@ -41,7 +41,7 @@ def encode_path(kind: Kind, to: int, nonce: int) -> bytes:
 
 @untrusted
 def decode_path_untrusted(datagram: bytes) -> int:
-    """Decode the nonce of a CHALLENGE or a RESPONSE."""
+    """Decode the nonce of a CHALLENGE or a RESPONSE; raise ``RemoteError`` if it is malformed."""
     reader = Reader(memoryview(datagram)[FRONT.size :])
     nonce = reader.u64()
     reader.finish()

@@ -29,7 +29,8 @@ from sphtp.errors import RemoteError
 
 BATCH: Final = 1024
 BATCH_BYTES: Final = 128 * 1024
-"""The most messages, and bytes in them, that are delivered in one list."""
+"""The most messages, and bytes in them, that are delivered in one list. A larger list of messages
+is split; a single message may have more bytes."""
 
 MOST_GAPS: Final = 16_384
 """The most gaps in the partial messages of a channel. Each gap stands for a packet in flight, and
@@ -200,9 +201,9 @@ class ReceiveQueue:
 
     It bounds messages and bytes over all lanes, as credit does, so that a peer that keeps to its
     credit always finds room in its channel. A packet beyond the credit is not accepted, and so not
-    acked. ``node`` counts the memory of all channels of a node. If the node is full, a packet of a
-    channel that holds more than its share is not accepted either (``NodeMemory``), and its messages
-    are retransmitted.
+    acked; only the bytes may exceed the credit, by one packet or one message. ``node`` counts the
+    memory of all channels of a node. If the node is full, a packet of a channel that holds more
+    than its share is not accepted either (``NodeMemory``), and its messages are retransmitted.
     """
 
     def __init__(

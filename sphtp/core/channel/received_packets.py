@@ -188,7 +188,7 @@ class AckTimer:
             self.due = at
 
     def owe_again(self, now: float) -> None:
-        """Make an ack due at once: the last one may be lost, or the peer requests one by PING."""
+        """Make an ack due at once: the last one may be lost, or a PING or a CLOSE requests one."""
         self.due = now if self.due is None else min(now, self.due)
 
     def sent(self, now: float) -> None:

@@ -30,7 +30,8 @@ class HandshakeLimits:
     half_open: int = 256
     """Most handshakes of peers that are in progress at a time.
 
-    If all places are taken, an opener that is no stranger displaces a stranger.
+    If all places are taken, an opener that is no stranger displaces a stranger that has not proven
+    its identity.
     """
     handshake_timeout: float = 5.0
     """Seconds of silence after which the node ends a handshake of a peer.
@@ -76,14 +77,15 @@ class HandshakeCounters:
     that this node processed. ``handshakes_over_rate`` counts messages that were ignored because of
     ``handshakes_per_second``. ``handshakes_over_limit`` counts the times that ``half_open`` made
     the node ignore a GREET, or end the handshake of another opener to make room. ``strangers``
-    counts peers with an id that the servers have not introduced yet. ``denied`` counts peers that
-    this node rejected, as openers or as the answering side, and other GREETs of an opener that has
-    proven its identity.
+    counts handshakes of peers with an id that the servers have not introduced yet. ``denied``
+    counts handshakes in which this node rejected the peer, as the opener or as the answering side,
+    and other GREETs of an opener that has proven its identity.
 
     **Resets and paths.** ``resets_sent`` and ``resets_over_rate`` count stateless resets that this
     node sent, and those that ``resets_per_second`` suppressed. ``resets_taken`` counts valid resets
-    that arrived, and ``resets_forged`` invalid ones. ``paths_tried`` counts challenges of new
-    addresses, and ``paths_changed`` connections that moved to one.
+    that arrived, and ``resets_forged`` invalid ones. ``paths_tried`` counts challenges of
+    addresses from which a sealed datagram newly came, and not those that NAT traversal found.
+    ``paths_changed`` counts changes of a connection to a new address of either kind.
     """
 
     in_the_clear: int = 0
@@ -204,7 +206,7 @@ class PeerPin:
 class Security:
     """The security of a node whose channels are sealed.
 
-    Raises ``SettingsError`` for a ``psk`` of another length, and for an ``allow`` that is not a
+    Raises ``SettingsError`` for a ``psk`` that has not 32 bytes, and for an ``allow`` that is not a
     set.
     """
 

@@ -21,8 +21,9 @@ retransmitted in these steps:
    puts the oldest frames into it, before any unsent reliable message. It leaves out frames that a
    late ack has settled.
 
-When the path turns out to take only smaller packets, every frame and every message that no longer
-fits one packet is cut into smaller ones, whether it waits or is in flight.
+When the path turns out to take only smaller packets, every reliable frame and message that no
+longer fits one packet is cut into smaller ones, whether it waits or is in flight. An unreliable
+message that waits and no longer fits is dropped.
 """
 
 from bisect import bisect_right

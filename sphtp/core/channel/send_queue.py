@@ -78,9 +78,10 @@ class Redundancy:
 class SendQueue:
     """The messages of all lanes, reliable and unreliable.
 
-    From each lane, a packet takes the frames to retransmit, oldest first, and then unsent messages.
-    It never takes a reliable message for which the receiver has no room, because the receiver would
-    not ack the packet. ``room`` is the room for frames in a packet, in bytes.
+    From each lane, a packet takes the frames to retransmit, oldest first, and then unsent reliable
+    messages; unreliable ones share the packet with both. It never takes a reliable message for
+    which the receiver has no room, because the receiver would not ack the packet. ``room`` is the
+    room for frames in a packet, in bytes.
     """
 
     def __init__(
@@ -136,8 +137,9 @@ class SendQueue:
 
     @property
     def unreliable_dropped(self) -> int:
-        """The number of unreliable messages dropped before they left, for want of room.
+        """The number of unreliable messages that this side dropped before they left.
 
+        It dropped them because too many waited, or because packets became too small for them.
         Expired ones do not count.
         """
         return sum([lane.unreliable.dropped for lane in self._lanes])
@@ -218,7 +220,7 @@ class SendQueue:
 
         Raises ``LocalError`` if there is no such lane.
         """
-        return size <= self._limit and self._lane(lane).may_pass(self.credit)
+        return self._lane(lane).may_pass(self.credit) and size <= self._limit
 
     def pass_message(self, lane: int, size: int) -> tuple[int, int]:
         """Count a reliable message that leaves by shared memory, for ``size`` bytes of credit.
@@ -232,8 +234,8 @@ class SendQueue:
         """Queue an unreliable message in the lane of its ticket.
 
         If too many wait in the lane, drop the oldest and return its ticket; otherwise return None.
-        Raises ``MessageTooLargeError`` if the message does not fit one packet, and ``LocalError``
-        if there is no such lane.
+        Raises ``MessageTooLargeError`` if the message does not fit one packet or is over the limit
+        of the channel, and ``LocalError`` if there is no such lane.
         """
         self._check(len(payload))
         lane = self._lane(ticket.lane)
@@ -327,10 +329,10 @@ class SendQueue:
         return self._lanes[run.lane].run_acked(run, bits)
 
     def retransmit_lost(self, frames: Sequence[SentFrame]) -> int:
-        """Queue the frames of lost packets for retransmission; return their number.
+        """Queue the frames of lost packets for retransmission; return the messages in them.
 
         A frame that is still in flight in another packet is not queued. An unreliable frame is
-        dropped. A fragment counts as one message.
+        dropped. The returned number counts a fragment as one message.
         """
         wanted = []
         for frame in frames:

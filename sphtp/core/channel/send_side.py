@@ -330,7 +330,10 @@ class SendSide:
     # Packets
 
     def _packets_allowed(self, now: float, most: int) -> int:
-        """Return the number of packets that may leave now; if it is 0, update ``resume_at``."""
+        """Return the number of packets with messages that may leave now.
+
+        If it is 0, set ``resume_at``, unless only an ack, a loss or a probe can change it.
+        """
         queue, path = self.send_queue, self.path
         if self.sent_packets.ambiguous:
             return 0

@@ -24,8 +24,8 @@ class Delivery(Enum):
     UNRELIABLE = auto()
     """The sender sends the message once. It may be lost, or arrive after a later message."""
     SEQUENCED = auto()
-    """The sender sends the message once. The receiver drops it if a later message of its lane
-    arrived first."""
+    """The sender sends the message once. The receiver drops it if a later ``SEQUENCED`` message of
+    its lane arrived first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Lane:
     ``priority`` leave first. Lanes of equal priority share the bandwidth by ``weight``. If a lane
     is not ``ordered``, the receiver delivers its reliable messages as they arrive.
 
-    Raises ``SettingsError`` for a weight that is not a positive number.
+    Raises ``SettingsError`` for a weight that is not a finite number above 0.
     """
 
     priority: int = 0
@@ -60,7 +60,7 @@ def parse_congestion(name: str) -> tuple[str, float | None]:
     """Return the kind of the congestion controller with this name, and its rate.
 
     ``fixed:RATE`` has a rate, in bytes per second; for every other name the rate is None. Raises
-    ``SettingsError`` if there is no such controller, or if the rate is not positive.
+    ``SettingsError`` if there is no such controller, or if the rate is not a finite number above 0.
     """
     kind, colon, argument = name.partition(":")
     if kind == FIXED and colon:
@@ -153,7 +153,8 @@ class ChannelSettings:
     def keepalive_interval(self) -> float:
         """Seconds without an outgoing packet after which the dialling side sends a PING.
 
-        The answering side waits a quarter longer: see ``ANSWERER_WAITS``.
+        The answering side waits a quarter longer. Either PING may leave a sixteenth of this time
+        early. See ``ANSWERER_WAITS`` and ``KEEPALIVE_STEPS`` in ``connection``.
         """
         return self.timeout / 2 if self.keepalive is None else self.keepalive
 

@@ -13,9 +13,9 @@ next id of its lane, and an eventfd wakes the receiver. The receiver inserts it 
 message from a packet. So messages stay in order whichever way they go, and no message waits for the
 acks of those before. An entry needs no ack, for memory loses nothing. It uses up credit, and
 reading it gives the credit back, as for the message that it stands for. A receiver without room for
-another message leaves entries in the ring. Messages with a receipt take the packet, which brings
-the ack. So do messages of less than 16 KiB if others of the lane wait to leave: they leave
-together.
+another message leaves entries in the ring. The ring carries no message with a receipt, which needs
+the ack of a packet, and none behind others of its lane that wait to leave. Then a message of 16 KiB
+or more sends its descriptor in a packet. A smaller one travels in packets itself, with the others.
 
 **Small messages.** A message that leaves alone costs both sides a packet and its ack, some 170 us
 of processor time; by the ring it costs 30. Messages that leave together share a packet, and cost 2

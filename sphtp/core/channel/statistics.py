@@ -9,7 +9,8 @@ class BoundCounters:
     """The effects of each limit, over all channels of a node.
 
     The name after ``over_`` or ``held_by_`` is that of a setting. ``over_receive_buffer`` and
-    ``over_receive_buffer_bytes`` count packets beyond the credit that this side had granted.
+    ``over_receive_buffer_bytes`` count packets beyond the credit that this side had granted; the
+    former also counts those with a message too far ahead of the next one of its lane.
     ``over_max_message`` counts packets with a message that is too large. ``over_unreliable_buffer``
     counts unreliable messages that were dropped while they waited to leave or to be read.
     ``over_node_buffer_bytes`` counts packets and unreliable messages that were dropped because the
@@ -66,16 +67,18 @@ class ChannelStatistics:
     ``lost_in_appearance`` counts those of them whose ack arrived later. These counters count
     packets of the peer that were dropped: ``duplicates``; ``too_old`` ones, which may be
     duplicates; ``too_early`` ones, which found no buffer space or came before the channel opened,
-    so that the peer sends their content again; ``malformed`` ones, of which ``forged_acks`` had
-    acked packets that were never sent; and those from a ``foreign_address``.
+    so that the peer sends their reliable content again; ``malformed`` ones, of which
+    ``forged_acks`` had acked packets that were never sent; and, in the clear, those from a
+    ``foreign_address``.
 
     **Messages.** ``messages_sent`` counts messages that the application queued, and
-    ``messages_received`` those that it received. ``resent`` counts retransmitted messages and
-    fragments. ``undecodable`` counts messages that were received and dropped, because they were not
-    msgpack, of no known type, or out of bounds. ``unreliable_dropped`` counts unreliable messages
-    that were dropped on this side before they left or before they were read. ``waiting`` counts
-    reliable messages of each lane from the oldest that is not acked to the newest, and ``unread``
-    received messages that the application has not read. ``shared_memory_sent`` and
+    ``messages_received`` those that it received. ``resent`` counts messages and fragments that were
+    queued for retransmission. ``undecodable`` counts messages that were received and dropped,
+    because they were not msgpack, of no known type, or out of bounds. ``unreliable_dropped`` counts
+    unreliable messages that this side dropped for want of room before they left or before they were
+    read, and not those that expired or that a later message overtook. ``waiting`` counts reliable
+    messages of each lane from the oldest that is not acked to the newest, and ``unread`` received
+    messages that the application has not read. ``shared_memory_sent`` and
     ``shared_memory_received`` count those messages that passed through shared memory, and
     ``shared_memory_bytes_sent`` and ``shared_memory_bytes_received`` their bytes. No packet carried
     these bytes.
@@ -84,8 +87,8 @@ class ChannelStatistics:
     ``rtt_deviation`` its mean deviation. ``loss`` is the smoothed share of lost packets.
     ``bandwidth`` is the highest recent delivery rate in bytes per second, None before the first
     sample. It is the capacity of the path if there was enough to send. ``window`` is the congestion
-    window. ``datagram_size`` is the size of the largest datagram that the path is known to carry,
-    without the bytes that sealing adds.
+    window. ``datagram_size`` is the size of the largest datagrams that leave at present, MTU probes
+    excepted, without the bytes that sealing adds.
     """
 
     sent: int

@@ -9,8 +9,8 @@ from that of the epoch before. The sender then erases the old key (``Sealer._nex
 receiver erases it an epoch later (``Unsealer._advance``). So a key that is stolen later does not
 open datagrams captured earlier.
 
-An epoch ends after 2^20 datagrams, which hold 2^32 cipher blocks at most. The limit of AES-GCM is
-where the square of that number comes near 2^128 (RFC 9001, section 6.6 and appendix B).
+An epoch ends after at most 2^20 datagrams, which hold 2^32 cipher blocks at most. The limit of
+AES-GCM is where the square of that number comes near 2^128 (RFC 9001, section 6.6 and appendix B).
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,9 @@
 
 Slow start doubles the window each round trip, so that half a window may be lost when the queue of
 the path overflows. The round trip shows a queue earlier: its minimum in one round exceeds its
-minimum in the round before. From then on the window grows at a quarter of that pace for some
-rounds. If the round trip falls again, the rise was jitter, and slow start goes on.
+minimum in the round before by an eighth, but at least by 4 ms, and 16 ms suffice. From then on the
+window grows at a quarter of that pace for five rounds, after which slow start is over. If the round
+trip falls again before, the rise was jitter, and slow start goes on.
 """
 
 from sphtp.core.channel.congestion.delivery_rate import Ack
