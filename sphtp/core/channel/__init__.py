@@ -17,10 +17,11 @@ handshake and a packet protection. ``handshake`` is the handshake in the clear; 
 ``initiator`` and ``responder`` are the sealed one. ``protection`` has the keys, and
 ``sphtp.core.secure.seal`` updates them. ``path_validation`` follows a peer that moves,
 ``stateless_reset`` answers packets for an unknown channel, and ``security`` decides which peers are
-admitted. ``endpoint`` routes datagrams by connection id, with
-``connection_table``, ``accept_queue`` and ``openings``.
+admitted. ``endpoint`` routes datagrams by connection id, with ``connection_table``,
+``accept_queue`` and ``openings``.
 
 ``message_port`` is the application's side of a connection, with ``settings``, ``statistics`` and
-``endings``, the reasons for the end of a channel. ``shared_memory`` carries messages between
-processes of one machine. ``observer`` reports the events of a connection to an ``instrument``.
+``endings``, the reasons for the end of a channel. ``shared_memory`` has the layout of memory that
+carries messages between processes of one machine. ``observer`` reports the events of a connection
+to an ``instrument``.
 """

@@ -346,7 +346,7 @@ def _decode_acks(data: bytes, start: int, most: int) -> Packet:
 def _decode_runs(data: bytes, start: int, end: int, most: int) -> Packet | None:
     """Decode packets that each hold one run of messages.
 
-    Return None if the first does not, or if its messages are empty or over ``MOST_LAID_OUT``.
+    Return None if the first does not, or if its messages are empty or more than ``MOST_LAID_OUT``.
     """
     front = MESSAGES_FRONT.unpack_from(data, start)
     first, to, sequence, ack, bits, kind, lane, first_id, count, length = front

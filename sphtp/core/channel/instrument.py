@@ -106,7 +106,7 @@ class PacketInfo(NamedTuple):
     size: int
     """Bytes of the packet, without those that sealing adds."""
     frames: tuple[FrameInfo, ...]
-    """The frames of the packet; empty for a pure ack."""
+    """The frames of the packet except ACK_DELAY; empty for a pure ack."""
     acked: tuple[tuple[int, int], ...] = ()
     """The packets of the other side that this one acks, as ranges: the first and the last number of
     each."""
@@ -137,7 +137,7 @@ class CongestionInfo(NamedTuple):
     in_flight: int
     """Bytes of packets that are neither acked nor declared lost."""
     rate: float | None
-    """The pacing rate, in bytes/s; None before a round trip is known."""
+    """The pacing rate, in bytes/s; None before the first round trip, unless it is fixed."""
     state: str
     """The phase of the controller: ``slow_start``, ``congestion_avoidance`` and the like."""
 

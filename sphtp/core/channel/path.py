@@ -137,7 +137,10 @@ class Path:
 
     @property
     def rate(self) -> float | None:
-        """The pacing rate in bytes/s; None while no round trip is known, and so without limit."""
+        """The pacing rate in bytes/s; None is no limit.
+
+        It is None before the first round trip is measured, unless the rate is fixed.
+        """
         return self._controller.pacing_rate
 
     @property

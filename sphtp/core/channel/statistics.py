@@ -77,11 +77,11 @@ class ChannelStatistics:
     because they were not msgpack, of no known type, or out of bounds. ``unreliable_dropped`` counts
     unreliable messages that this side dropped for want of room before they left or before they were
     read, and not those that expired or that a later message overtook. ``waiting`` counts reliable
-    messages of each lane from the oldest that is not acked to the newest, and ``unread`` received
-    messages that the application has not read. ``shared_memory_sent`` and
-    ``shared_memory_received`` count those messages that passed through shared memory, and
-    ``shared_memory_bytes_sent`` and ``shared_memory_bytes_received`` their bytes. No packet carried
-    these bytes.
+    messages of each lane from the oldest that is not acked to the newest, and those in shared
+    memory that the peer has not taken. ``unread`` counts received messages that the application has
+    not read. ``shared_memory_sent`` and ``shared_memory_received`` count those messages that passed
+    through shared memory, and ``shared_memory_bytes_sent`` and ``shared_memory_bytes_received``
+    their bytes. No packet carried these bytes.
 
     **Estimates.** ``rtt`` is the smoothed round trip, None before the first sample, and
     ``rtt_deviation`` its mean deviation. ``loss`` is the smoothed share of lost packets.

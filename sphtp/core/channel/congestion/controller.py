@@ -53,7 +53,10 @@ class Controller(Protocol):
 
     @property
     def pacing_rate(self) -> float | None:
-        """Bytes per second at which packets may leave; None while no round trip is measured."""
+        """Bytes per second at which packets may leave; None is no limit.
+
+        It is None before the first round trip is measured, unless the rate is fixed.
+        """
         ...
 
     @property
@@ -79,7 +82,8 @@ class Controller(Protocol):
     def persistent(self, now: float) -> None:
         """Handle persistent congestion (RFC 9002, 7.6) or another path.
 
-        Start again from the smallest window. The lost packets may be reported before or after.
+        Start again from the smallest window, unless the rate is fixed. The lost packets may be
+        reported before or after.
         """
         ...
 

@@ -3,7 +3,8 @@
 When the controller has found the bandwidth of the path, it keeps that rate (CRUISE). Every few
 round trips it probes for more bandwidth (UP), and then sends less until the queue that the probe
 made is empty (DOWN). If the shortest round trip has not occurred for five seconds, the controller
-keeps the queue empty on purpose to measure it again (PROBE_RTT).
+keeps the queue empty on purpose to measure it again (PROBE_RTT). If the sender has paused
+meanwhile, its queue is empty already, and the controller adopts the next sample.
 """
 
 from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
