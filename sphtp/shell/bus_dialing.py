@@ -1,8 +1,9 @@
 """The message bus, PUB and SUB sockets on Trio: the sockets that dial.
 
 Only this module imports pynng. The sockets that dial are NNG's: they reconnect by themselves when a
-connection ends. The sockets that listen are the project's own, because strangers can reach them
-(see ``bus_connections`` and ``bus_listening``).
+connection ends, and only a broken TLS handshake can stop them (see ``redial_stalled``). The sockets
+that listen are the project's own, because strangers can reach them (see ``bus_connections`` and
+``bus_listening``).
 
 Sending never blocks: a publisher copies each message to every subscriber, and if a subscriber's
 queue is full, its oldest message is discarded. Receiving waits for a descriptor and then drains a
@@ -37,6 +38,16 @@ RECONNECT_MAX: Final = 2000
 """Milliseconds between attempts to reach a dialled address; they double from the first to the last.
 """
 
+STALLED: Final = 15.0
+"""The seconds without a connection after which a TLS address is dialled anew.
+
+If the peer closes a connection during its TLS handshake, NNG 1.11 can stop dialling for ever. An
+attempt takes up to 10 s, and the pause before it 2 s.
+"""
+
+LOOK_INTERVAL: Final = 1.0
+"""Seconds between two looks for such addresses."""
+
 # By default NNG starts some seven threads per core. A control plane needs one or two of each kind.
 # The parameters have an effect only before the first socket of the process opens.
 _THREADS: Final = {
@@ -65,6 +76,15 @@ class _Ends:
         self.pipes.append(pipe.id)
 
 
+class _Dialled:
+    """NNG's dialer of an address, and the time at which it was last seen connected."""
+
+    def __init__(self, dialer: Any) -> None:
+        self.dialer = dialer
+        self.seen_at: float | None = None
+        """None until the first look."""
+
+
 class BusSocket:
     """The base of both dialling sockets: addresses and lifetime."""
 
@@ -81,7 +101,7 @@ class BusSocket:
         self.tls = tls
         """The files for new connections."""
         self._on_connected = on_connected
-        self._dialers: dict[str, Any] = {}
+        self._dialled: dict[str, _Dialled] = {}
         opened.tcp_keepalive = True
         opened.add_post_pipe_remove_cb(self._ends.note_in_nng_thread)
         if on_connected is not None:
@@ -124,11 +144,10 @@ class BusSocket:
             trio.ClosedResourceError: this socket was closed.
         """
         self._check_open()
-        if url in self._dialers:
+        if url in self._dialled:
             return
-        config = _tls_config(self.tls, url)
         try:
-            self._dialers[url] = _dial(self._socket, url, config)
+            self._dialled[url] = _Dialled(self._start(url))
         except pynng.NNGException as error:
             raise BusError(f"cannot dial {url}: {error.args[0]}") from error
 
@@ -138,9 +157,34 @@ class BusSocket:
         Raises ``trio.ClosedResourceError`` if this socket was closed.
         """
         self._check_open()
-        dialer = self._dialers.pop(url, None)
-        if dialer is not None:
-            nng.nng_dialer_close(dialer[0])
+        dialled = self._dialled.pop(url, None)
+        if dialled is not None:
+            nng.nng_dialer_close(dialled.dialer[0])
+
+    async def redial_stalled(self) -> None:
+        """Dial anew each TLS address that has no connection for ``STALLED`` seconds.
+
+        Runs until cancelled, or ends at once without TLS.
+        """
+        while self.tls is not None:
+            await trio.sleep(LOOK_INTERVAL)
+            self._redial_stalled(trio.current_time())
+
+    def _redial_stalled(self, now: float) -> None:
+        pipes = [nng.nng_pipe_dialer(pipe.pipe) for pipe in self._socket.pipes]
+        connected = {nng.nng_dialer_id(dialer) for dialer in pipes}
+        for url, dialled in self._dialled.items():
+            if dialled.seen_at is None or nng.nng_dialer_id(dialled.dialer[0]) in connected:
+                dialled.seen_at = now
+            elif now - dialled.seen_at >= STALLED:
+                dialled.seen_at = now
+                # Without usable files the old attempt goes on.
+                with suppress(pynng.NNGException, SettingsError):
+                    stalled, dialled.dialer = dialled.dialer, self._start(url)
+                    nng.nng_dialer_close(stalled[0])
+
+    def _start(self, url: str) -> Any:
+        return _dial(self._socket, url, _tls_config(self.tls, url))
 
     def close(self) -> None:
         """Close at once; a task that waits gets ``trio.ClosedResourceError``. Closing twice is
@@ -148,7 +192,7 @@ class BusSocket:
         """
         if not self._closed:
             self._closed = True
-            self._dialers.clear()
+            self._dialled.clear()
             self._socket.close()
 
     def _check_open(self) -> None:

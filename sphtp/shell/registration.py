@@ -83,7 +83,8 @@ class Registration:
         self.machine.handle_start(trio.current_time())
         self.flush()
         bus = self._bus
-        await drive(self.machine, bus.subscriber, bus.vouching, bus.wakeup, self.flush)
+        async with running(bus.publisher.redial_stalled), running(bus.subscriber.redial_stalled):
+            await drive(self.machine, bus.subscriber, bus.vouching, bus.wakeup, self.flush)
 
     async def leave(self) -> None:
         """Send LEAVE, end the listeners, and give the sockets ``LINGER`` seconds to send it.

@@ -473,7 +473,11 @@ class Server(ScopedService):
 
     async def _run(self) -> None:
         bus = self._bus
-        async with running(bus.clients.run), running(self._report_missing):
+        async with (
+            running(bus.clients.run),
+            running(bus.servers.redial_stalled),
+            running(self._report_missing),
+        ):
             driven = partial(
                 drive, self._machine, bus.subscriber, bus.vouching, bus.wakeup, self._flush
             )

@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import trio
 
 import sphtp
 from sphtp import open_client, open_server
@@ -11,6 +12,10 @@ from sphtp.config import ControlTimers
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.security import Tls
+from sphtp.shell import bus_dialing
+from sphtp.shell.bus_dialing import PubSocket
+from sphtp.shell.bus_listening import ListeningSubSocket
+from sphtp.shell.lifetime import running
 from tests.certificates import Authority
 from tests.deadline import until, within_20_seconds
 
@@ -209,3 +214,35 @@ async def test_a_key_that_others_may_read_is_refused(authority):
     with pytest.raises(SettingsError, match=r"0640.*chmod 600"):
         async with server(Tls(cert=cert, key=key)):
             pytest.fail("it started")
+
+
+async def test_an_address_whose_handshake_stalls_is_dialled_anew(authority, monkeypatch):
+    """NNG can wait for ever if a server breaks off the handshake, as a full one does."""
+    monkeypatch.setattr(bus_dialing, "STALLED", 0.2)
+    monkeypatch.setattr(bus_dialing, "LOOK_INTERVAL", 0.02)
+    (silent,) = await trio.open_tcp_listeners(0, host=HOST)
+    number = silent.socket.getsockname()[1]
+    async with silent:
+        with PubSocket(tls=Tls(ca=authority.ca)) as publisher:
+            publisher.dial(f"tls+tcp://{HOST}:{number}")
+            async with running(publisher.redial_stalled):
+                # NNG itself tries again after 10 s with a server that says nothing.
+                with trio.fail_after(5):
+                    first, second = await silent.accept(), await silent.accept()
+    await first.aclose()
+    await second.aclose()
+
+
+async def test_an_address_that_is_connected_is_not_dialled_anew(authority, monkeypatch):
+    monkeypatch.setattr(bus_dialing, "STALLED", 0.1)
+    monkeypatch.setattr(bus_dialing, "LOOK_INTERVAL", 0.01)
+    cert, key = authority.issue(HOST)
+    with ListeningSubSocket(tls=Tls(cert=cert, key=key)) as subscriber:
+        subscriber.subscribe(b"")
+        url = subscriber.listen(f"tls+tcp://{HOST}:0")
+        with PubSocket(tls=Tls(ca=authority.ca)) as publisher:
+            publisher.dial(url)
+            async with running(subscriber.receive_batch), running(publisher.redial_stalled):
+                await until(lambda: publisher.connections == 1)
+                await trio.sleep(0.5)
+            assert (publisher.connections, publisher.ended) == (1, 0)
