@@ -85,3 +85,17 @@ def test_the_conversion_of_a_cut_file_says_where_it_is_cut(tmp_path):
     found = CliRunner().invoke(convert, [str(path), "--to", "jsonl"])
     assert found.exit_code == 0
     assert "the file is cut: its last whole record ends at byte" in found.stderr
+
+
+def test_a_message_of_none_is_a_row_as_any_other(tmp_path):
+    path = tmp_path / "a.mcap"
+    with path.open("wb") as file:
+        writer = RecordingWriter(file)
+        channel = writer.add_channel("state/ada", {}, {"name": "state", "peer": "ada"})
+        for number, value in enumerate((1, None, 2)):
+            writer.add_message(channel, number, 0, encode_message(value))
+        writer.add_message(channel, 3, 0, b'{"value": {"float": "none"}}')
+        writer.close()
+    found = CliRunner().invoke(convert, [str(path), "--to", "jsonl"])
+    assert [json.loads(line)["value"] for line in found.stdout.splitlines()] == [1, None, 2]
+    assert found.stderr == "3 messages\n"

@@ -45,18 +45,20 @@ def rows(recording: Recording, patterns: Iterable[str] = ()) -> Iterator[Convert
         channel = message.channel
         if wanted and not any(pattern.matches(channel.name) for pattern in wanted):
             continue
-        tree = tree_of(message)
-        if tree is not None:
-            time = message.time / NANOSECONDS
-            yield ConvertedMessage(time, channel.name, channel.peer, message.number, tree)
+        try:
+            tree = tree_of(message)
+        except (RecordingError, TypeError):
+            continue
+        time = message.time / NANOSECONDS
+        yield ConvertedMessage(time, channel.name, channel.peer, message.number, tree)
 
 
 def tree_of(message: RecordedMessage) -> Any:
-    """Return the JSON form of a message; None if it cannot be decoded."""
-    try:
-        tree = message_tree(message.value())
-    except (RecordingError, TypeError):
-        return None
+    """Return the JSON form of a message, without the object around a message that is not a map.
+
+    Raises ``RecordingError`` or ``TypeError`` if the message cannot be decoded.
+    """
+    tree = message_tree(message.value())
     return tree["value"] if tree.keys() == {"value"} else tree
 
 
