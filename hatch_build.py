@@ -1,9 +1,9 @@
 """The build option of the wheel: with SPHTP_COMPILED=1 in the environment, mypyc compiles the core.
 
 Without it, the wheel is plain Python. With it, the modules that ``pyproject.toml`` names are
-compiled: those that a message passes. That happens in a copy, in ``build/compiled``: a library
-beside the sources of a checkout would be loaded by every later run, unasked. The wheel holds the
-``.py`` files as well: tracebacks show them.
+compiled: those that a message passes. The compilation works on a copy, in ``build/compiled``: every
+later run would load a library beside the sources of a checkout, although nobody asked for it. The
+wheel holds the ``.py`` files as well: tracebacks show them.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Any, Final
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 OPTIMIZATION: Final = "1"
-"""For -O2 gcc needs 1.7 times as long."""
+"""The level of gcc, -O1; with -O2 gcc needs 1.7 times as long."""
 
 
 class CompiledBuildHook(BuildHookInterface):  # type: ignore[misc]  # has no types here
@@ -29,13 +29,13 @@ class CompiledBuildHook(BuildHookInterface):  # type: ignore[misc]  # has no typ
         return os.environ.get("SPHTP_COMPILED", "") not in {"", "0"}
 
     def dependencies(self) -> list[str]:
-        """What building takes; what the core imports is there for its types."""
+        """Return the packages for the compilation; mypyc reads types from those of the core."""
         if not self._is_wanted:
             return []
         return ["mypy[mypyc]>=2.4", "setuptools>=77", "cryptography>=44", "numpy>=2.0"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and name what the wheel is to hold beside the sources."""
+        """Compile, and add the libraries to the wheel, unless it is plain or editable."""
         if not self._is_wanted or version == "editable":
             return
         folder = Path(self.root, "build", "compiled")
@@ -61,7 +61,10 @@ def _all_but_python(folder: str, names: list[str]) -> list[str]:
 
 
 def _compile(modules: list[str]) -> None:
-    """Compile modules in the current folder. A process of its own, for setuptools changes much."""
+    """Compile modules in the current folder.
+
+    It has a process of its own, because setuptools changes global state.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     from mypyc.build import mypycify

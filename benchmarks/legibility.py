@@ -258,7 +258,7 @@ def find(terms: Mapping[str, str], folder: Path = CHANNEL) -> dict[str, Found | 
 
 
 def measure(folder: Path, terms: Mapping[str, str]) -> dict[str, Any]:
-    """Return the figures of a folder."""
+    """Return the figures of a folder; ``private_names_reached`` is that of the whole library."""
     graph = import_graph(folder)
     overruled = sum(
         path.read_text(encoding="utf-8").count("noqa: SLF001") for path in PACKAGE.rglob("*.py")

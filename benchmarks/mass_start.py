@@ -140,7 +140,7 @@ def _count_decoded(crowd: _Crowd) -> None:
 async def _attend(
     servers: list[str], delays: list[float], group: int, config: sphtp.Config
 ) -> None:
-    """Run one client for each delay, from the first line of input to the last."""
+    """Run one client for each delay, from the first line of input to the end of the input."""
     crowd = _Crowd()
     _say({"ready": True})
     await _line()

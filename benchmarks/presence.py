@@ -28,7 +28,7 @@ from sphtp.core.control.client_messages import Announce, ClientData
 from sphtp.shell.bus_dialing import SubSocket
 
 GROUP: Final = "fluid"
-MEMBERS: Final = 9
+MEMBERS: Final = 10
 PUB, SUB = 32, 33
 FRONT: Final = struct.Struct(">Q")
 Report = dict[str, Any]

@@ -22,7 +22,7 @@ HEADINGS: Final = (
 )
 OURS_THEIRS: Final = "ours/theirs"
 COMPARED: Final = {Measure.SENDING: "8/1"}
-"""The heading of the column of ratios, for measures other than ``ours/theirs``."""
+"""The heading of the column of ratios by measure, where it is not ``ours/theirs``."""
 EXPLAINED: Final = {
     Measure.MESSAGES: "`ours/theirs` is SphTP's messages/s divided by the other system's.",
     Measure.BYTES: "`ours/theirs` is SphTP's MB/s divided by the other system's.",

@@ -28,8 +28,8 @@ class ConnectionSettings:
     client. ``impairment`` has the faults of received datagrams. ``qlog`` is a file for the log of
     the channels. ``metrics`` is the address at which to serve metrics, and ``token`` the token that
     requests for them need; ``web`` and ``web_token`` are the same for the page. ``relay`` is the
-    server of TURN that the client may use. The other fields are the identity of the client, and
-    its secret, keys and certificates.
+    server of TURN that the client may use. ``timers``, ``channel`` and ``seed`` go into ``Config``,
+    and so do the identity of the client, and its secret, keys and certificates.
     """
 
     servers: tuple[str, ...]

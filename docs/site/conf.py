@@ -140,9 +140,10 @@ def adapt_docstring(
 def shorten_signature(
     _: Sphinx, kind: str, __: str, ___: object, ____: object, signature: str | None, _____: object
 ) -> tuple[str, None] | None:
-    """Leave out how a class is made that programs are given: from objects of the library.
+    """Leave out the parameters of a class if the type of one is not public: the library makes it.
 
-    Where a default has no form in Python, Sphinx leaves the types of all parameters as they are.
+    In the signatures of other classes, types get their short names, and the default of a field that
+    a factory makes is ``...``.
     """
     if kind != "class" or signature is None:
         return None

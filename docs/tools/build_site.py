@@ -89,7 +89,8 @@ def copy(folder: Path, path: Path) -> None:
 def add_start(site: Path) -> None:
     """Add the page on which a visitor begins, and the script that draws diagrams.
 
-    The package carries the script of Mermaid's authors unchanged; nothing else of it is used.
+    The package ``mermaidx`` carries the script of Mermaid's authors unchanged. Nothing else of it
+    is used.
     """
     start = START.format(page=f"{site_pages.START}.html")
     (site / "index.html").write_text(start, encoding="utf-8")

@@ -122,7 +122,7 @@ def head(name: str, meaning: str) -> Iterator[str]:
 
 
 def short(command: click.Command) -> str:
-    """Return the first sentence of a command's help, without its full stop."""
+    """Return the short help of a command, else the first sentence of its help; no full stop."""
     return (command.short_help or command.get_short_help_str(200)).rstrip(".")
 
 

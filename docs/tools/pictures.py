@@ -147,7 +147,7 @@ def draw_lock_step() -> Drawing:
             worker.step += 1
             if worker.step < STEPS:
                 worker.begin(crowd.now)
-            # The others let the newcomer in when they have finished the step before its first.
+            # The newcomer begins when the first of the others begins the newcomer's first step.
             if worker.step == LATE and not workers[-1].work:
                 workers[-1].begin(crowd.now)
 

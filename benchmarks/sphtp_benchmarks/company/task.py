@@ -20,8 +20,8 @@ class CompanyTask(SideTask):
 
     Each rate is measured for ``seconds``. In ``interval`` seconds, every idle channel sends one
     keepalive. Their processor time is measured for one interval, because a shorter time has more
-    keepalives than its share, or fewer. Before that, memory and timers settle for two. With
-    ``traced``, Python counts the memory that it allocates, which makes everything slower.
+    keepalives than its share, or fewer. Before that, memory and timers settle for two intervals.
+    With ``traced``, Python counts the memory that it allocates, which makes everything slower.
     """
 
     channels: int

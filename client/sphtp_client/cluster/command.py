@@ -142,9 +142,10 @@ def _check_extra(option: str) -> None:
 
 
 def _display(status: RunStatus, plan: ClusterPlan, json: bool) -> RunDisplay:
-    """Return the display of a run: a table on a terminal, else lines.
+    """Return the display of a run: a table if there are clients, and on a terminal; else lines.
 
-    With ``--json`` it writes to standard error, and only on a terminal.
+    With ``--json`` the table goes to standard error, and there are no lines. Without clients,
+    standard output gets one JSON document instead.
     """
     stream = sys.stderr if json else sys.stdout
     if stream.isatty() and plan.clients:

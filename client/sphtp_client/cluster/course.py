@@ -50,7 +50,8 @@ def secret_file() -> Iterator[Path]:
 class ClusterPlan:
     """The parameters of a run; times in seconds.
 
-    ``network`` is the network of the processes; None is the loopback of this machine.
+    ``network`` is the network of the processes; None stands for the network of the launcher, which
+    with ``--on local`` is the loopback of this machine.
     ``max_restarts`` is the highest number of replacements of lost processes.
     """
 
@@ -165,7 +166,7 @@ class ClusterPlan:
         return shlex.join(("sphtp", "watch", "--server", servers[0], *self._secret()))
 
     def observing(self) -> Iterator[str]:
-        """Yield a line with a command that shows the activity, if metrics have known ports."""
+        """Yield a line with a command that shows the activity, if metrics have known ports here."""
         if self.metrics and self.network is None:
             last = self.metrics + self.servers + self.clients - 1
             yield f"to see what waits: sphtp top {self.metrics}-{last}"
@@ -324,10 +325,10 @@ class Replacements:
     """The run of clients and reference, and the replacement of lost processes.
 
     A process is lost if a signal kills it or its machine is gone; a process that ends by itself is
-    not. Clients continue without a lost server, and a new server joins those that are left. The
-    state of a lost client is gone, so all clients start again from the first step. After
-    ``max_restarts`` replacements, the loss of a client or the reference ends the run, and the loss
-    of a server is a remark.
+    not. Clients continue without a lost server, and a new server joins those that are left; the
+    last server is not replaced. The state of a lost client is gone, so all clients start again from
+    the first step. After ``max_restarts`` replacements, the loss of a client or the reference ends
+    the run, and the loss of a server is a remark.
     """
 
     plan: ClusterPlan

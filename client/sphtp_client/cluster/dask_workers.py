@@ -12,8 +12,9 @@ actor on the worker with the fewest actors. A process ends with its actor:
 - When a worker ends, the pipes to its processes close, and the processes end.
 - When a worker is lost, calls to its actors fail, or exceed their timeout (``PATIENCE``).
 
-``read`` waits on the worker for output, for ``LONG_POLL`` seconds at most. Dask's client has an
-event loop and a thread of its own; each call of it waits in a thread of Trio.
+``read`` waits on the worker for output, for ``LONG_POLL`` seconds at most, and after the end of the
+output as long for the exit code. Dask's client has an event loop and a thread of its own; each call
+of it waits in a thread of Trio.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ PATIENCE: Final = 20.0
 """The timeout of a call to a worker, in seconds, after which the worker counts as lost."""
 CONNECT: Final = 10.0
 AHEAD: Final = 16
-"""The most chunks of output that wait here to be read; further chunks wait on the worker."""
+"""The most chunks of a pipe that wait here to be read; further chunks wait on the worker."""
 MOST: Final = 400
 """The most processes of a run. Each needs a connection, of which Dask allows 512."""
 START: Final = 60.0
@@ -66,7 +67,7 @@ class WorkerOutput(NamedTuple):
 class WorkerProcess:
     """The actor of a process, on a worker. The process ends when Dask releases the actor.
 
-    Its methods run in the event loop of the worker.
+    Its asynchronous methods run in the event loop of the worker.
     """
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class WorkerProcess:
         return process.pid, self._worker
 
     async def read(self, seconds: float) -> WorkerOutput:
-        """Wait for output, at most ``seconds``, and return it."""
+        """Wait for output, or after its end for the exit code, each at most ``seconds``."""
         found = [b"", b""]
         if self._reading:
             await asyncio.wait(

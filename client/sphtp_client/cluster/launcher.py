@@ -43,7 +43,8 @@ class ProcessSpec:
     Without ``environment``, ``directory`` and ``timeouts``, the process has the defaults of the
     launcher and the supervisor. ``files`` are the words of the command that are paths of files,
     which another machine does not have. The word ``OWN_ADDRESS`` of the command stands for the
-    machine's address in ``network``.
+    machine's address in ``network``. On other machines, ``environment`` and ``directory`` have no
+    effect.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Launcher(Protocol):
 
     @property
     def loss_time(self) -> float:
-        """Seconds from the loss of a machine until the launcher detects the loss."""
+        """The most seconds from the loss of a machine until the launcher detects the loss."""
         ...
 
     async def start(self, spec: ProcessSpec) -> RunningProcess:

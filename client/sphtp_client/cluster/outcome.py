@@ -40,7 +40,10 @@ def judge(status: RunStatus, *, verify: bool, stopped_by: ExitStatus | None = No
 
 
 def judge_standing(status: RunStatus, stopped_by: ExitStatus | None) -> RunOutcome:
-    """Return the outcome of a run without clients: finished if a signal ended it."""
+    """Return the outcome of a run without clients.
+
+    It is finished if a signal ended the run, and every server had started to listen.
+    """
     outcome = judge(status, verify=False)
     if stopped_by is None and outcome.verdict is ExitStatus.FINISHED:
         return RunOutcome(ExitStatus.FAILED, "no server is left", outcome.remarks)

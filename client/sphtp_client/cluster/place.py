@@ -12,8 +12,8 @@ length of a JSON text in ten decimal digits, and the text.
   network leave.
 
 A line of JSON on standard output has the machine and the process id. Then exec replaces this
-program by the command, with the same process id and pipes, and the rest of standard input. So the
-secret is never in a command line, in an environment, or on a disk.
+program by the command, with the same process id and pipes, and the rest of standard input. So on
+that machine the secret is never in a command line, in an environment, or on a disk.
 
 This module needs the standard library only.
 """

@@ -1,8 +1,9 @@
 """One process of a cluster, on any machine: its lines of output, and the ways to end it.
 
-The standard input of a child process is a pipe. The child ends when the pipe closes, which also
-happens when this process is killed. The child has a session of its own, so that Ctrl-C on a
-terminal reaches only the supervisor, which ends the processes in order.
+The standard input of a child process is a pipe, which also closes when this process is killed. The
+processes of a cluster have the option ``--exit-with-stdin``, and the programs of ``sphtp run`` a
+guard, so that they end when the pipe closes. The child has a session of its own, so that Ctrl-C on
+a terminal reaches only the supervisor, which ends the processes in order.
 """
 
 import os

@@ -84,7 +84,10 @@ class ProcessStatus:
 
     @property
     def is_lost(self) -> bool:
-        """True if the process did not end by itself: a signal killed it, or its machine is gone."""
+        """True if the process did not end by itself: a signal killed it, or its machine is gone.
+
+        It is False if the supervisor ended the process.
+        """
         if self.exit is None or self.exit.asked:
             return False
         return self.exit.code < 0 or self.exit.code == LOST

@@ -84,7 +84,10 @@ class SlurmLauncher:
 
 @asynccontextmanager
 async def open_slurm(on: str) -> AsyncIterator[SlurmLauncher]:
-    """Open the launcher of the present allocation. Raises ``SettingsError`` if there is none."""
+    """Open the launcher of the present allocation.
+
+    Raises ``SettingsError`` if there is no allocation, or ``srun`` is not installed.
+    """
     if shutil.which("srun") is None:
         raise SettingsError(f"--on {on} needs srun: install Slurm's client commands")
     job, nodes = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")

@@ -79,7 +79,7 @@ class Supervisor:
     async def stop(self, names: Collection[str] | None = None) -> None:
         """End the named processes, or all, at the same time.
 
-        Returns when they have ended and their output is read.
+        Returns when they have ended and their output is read, or after the timeouts.
         """
         ending = self._children.keys() if names is None else self._children.keys() & names
         async with trio.open_nursery() as nursery:

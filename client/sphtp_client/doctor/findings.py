@@ -1,4 +1,4 @@
-"""The judgement of facts: findings, with a command for each fault. It performs no I/O.
+"""The judgement of facts: findings, with a remedy for each fault. It performs no I/O.
 
 A fault keeps programs from working. A warning is a cause of slowness, or a missing feature that
 some programs do not need.
@@ -33,7 +33,7 @@ WORTHWHILE: Final = 15 / 16
 """The smallest share of the expected packet size that counts as large enough."""
 
 SMALLEST_MTU: Final = 1280
-"""The MTU that every link has for IPv6 (RFC 8200, section 5)."""
+"""The smallest MTU that a link may have for IPv6 (RFC 8200, section 5)."""
 
 WALL_CLOCK: Final = 60.0
 """The largest difference of wall clocks that is no fault, in seconds.
@@ -52,7 +52,10 @@ class Level(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check; ``remedy`` is a command against a fault or warning, or empty."""
+    """The result of one check.
+
+    ``remedy`` is a command against a fault or warning, or a call for a peer's program; else empty.
+    """
 
     check: str
     level: Level

@@ -11,7 +11,7 @@
 - A ``NetworkPolicy`` for each side allows the traffic of the protocol: TCP to the servers, UDP
   among the clients, and DNS. Metrics are open to the namespace, and need the token.
 
-The pods run without root, capabilities, a writable file system, and a token of Kubernetes.
+The pods run without root, capabilities, a writable root file system, and a token of Kubernetes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ USER: Final = 10001
 """The user of the container image."""
 PUB, SUB, HTTP, DNS = 8764, 8765, 9464, 53
 GRACE: Final = 60
-"""Seconds from the image's stop signal, SIGUSR1, to SIGKILL: a server drains for ``drain_time``, 30
-by default, and then leaves."""
+"""Seconds from the image's stop signal, SIGUSR1, to SIGKILL: a server drains for ``drain_time`` at
+most, 30 by default, and then leaves."""
 
 GIVEN: Final = "/run/given"
 KEYS: Final = "/run/keys"

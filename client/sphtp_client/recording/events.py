@@ -21,7 +21,7 @@ class RecordingStarted(EventRecord):
 
 
 class OriginJoined(EventRecord):
-    """The event that the first message of a source, or of a member of a group, was recorded."""
+    """The event that the first message of a source, or of a member of a group, has arrived."""
 
     event: Literal["joined"] = "joined"
     kind: str
@@ -48,7 +48,11 @@ class OriginFailed(EventRecord):
 
 
 class MessagesLost(EventRecord):
-    """The event that messages are missing in the recording, with their numbers."""
+    """The event that messages are missing in the recording, with their numbers.
+
+    While the recorder's queue is full, only the first missing messages of each source cause it. The
+    summary counts all.
+    """
 
     event: Literal["lost"] = "lost"
     kind: str
@@ -85,7 +89,7 @@ class RecordingSummary(EventRecord):
 
 
 class ReplayStarted(EventRecord):
-    """The event that a replay begins. ``seconds`` is its length; None for a group."""
+    """The event that a replay begins. ``seconds`` is the length of a lap; None for a group."""
 
     event: Literal["replaying"] = "replaying"
     file: str

@@ -2,8 +2,9 @@
 
 Theory of operation. A file in MCAP is a sequence of records, each with its length in front. The
 writer puts messages into chunks of about a second or a mebibyte. It writes a chunk as a whole, with
-its checksum and its index, and passes it to the operating system at once. A killed recorder loses
-the unfinished chunk, and nothing else. At the end stands a summary, which viewers use to seek.
+its checksum and its index, and passes it to the operating system at once. When a recorder is
+killed, the unfinished chunk is lost, and no other. At the end stands a summary, which viewers use
+to seek.
 
 A killed recorder writes no summary, so the reader does not use it. It goes from record to record by
 their lengths, reads channels and metadata, and notes the place and the time span of each chunk. At
@@ -122,7 +123,7 @@ class RecordingWriter:
         return number
 
     def add_message(self, channel: int, number: int, time: int, data: bytes) -> None:
-        """Add a message, with its number and its time in nanoseconds, to the chunk."""
+        """Add a message to the chunk, with its number modulo 2^32 and its time in nanoseconds."""
         chunk = self._chunk
         self._places[channel].append((time, len(chunk)))
         chunk += _MESSAGE.pack(
@@ -239,7 +240,7 @@ class RecordedChannel:
 
     id: int
     topic: str
-    """The topic in MCAP: the topic of the source, a slash, and the name of its peer."""
+    """The topic in MCAP: ``name``, a slash, and ``peer``, in a file of ``sphtp record``."""
     encoding: str
     metadata: Mapping[str, str]
 
@@ -255,12 +256,15 @@ class RecordedChannel:
 
     @property
     def peer(self) -> str:
-        """The name of the peer; its id in hexadecimal if it had no name."""
+        """The name of the peer, or its id in hexadecimal; host and port of a stream; or empty."""
         return self.metadata.get("peer", "")
 
 
 class RecordedMessage(NamedTuple):
-    """A message of a recording. ``time`` is the cluster's time in nanoseconds."""
+    """A message of a recording. ``time`` is the cluster's time in nanoseconds.
+
+    ``number`` is the number of the message in its source modulo 2^32, or the step of a group.
+    """
 
     channel: RecordedChannel
     number: int

@@ -226,7 +226,8 @@ def record(**values: Any) -> None:
     wait for the recorder. Messages that it cannot write in time are missing in FILE; the command
     reports them.
 
-    It writes to FILE at least once a second, so that a kill loses at most the last second.
+    It writes to FILE once a second, so that a kill loses at most the last second, unless the disk
+    is too slow.
 
     Exit codes: 0 --seconds are over, 2 usage or configuration, or FILE exists or cannot be opened,
     3 no server replied, or FILE could not be written to the end, 130 after Ctrl-C, 143 after

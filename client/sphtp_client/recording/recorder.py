@@ -5,7 +5,8 @@ programs that it records. Therefore the client takes messages as they arrive, un
 and puts them in a queue. A thread decodes them, writes them as JSON, and waits for the disk. The
 queue is bounded in bytes. When it is full, further messages are dropped. The recorder counts and
 reports dropped messages and those that a stream has lost, and writes a record of each loss to the
-file. The thread finishes a chunk every second, so that a kill loses at most the last second.
+file. The thread finishes a chunk every second. So a kill loses the last second at most, and what
+waited in the queue for a slow disk.
 """
 
 import json
@@ -116,7 +117,8 @@ class _Note(NamedTuple):
 class RecorderQueue:
     """The queue from the client to the thread that writes; the thread runs ``write``.
 
-    ``most_queued`` is its limit in bytes. ``on_lost`` is called at each loss.
+    ``most_queued`` is its limit in bytes. ``on_lost`` is called at each loss of a stream, and while
+    the queue is full at the first dropped messages of each source.
     """
 
     def __init__(
@@ -398,7 +400,7 @@ def put_items(
 def cluster_clock(client: Client) -> Callable[[], int]:
     """Return a function that returns the cluster's time in nanoseconds.
 
-    If the servers send no time, its time begins at zero with the first call.
+    Until a server has sent the time, its time begins at zero with the first call.
     """
     start: list[int] = []
 

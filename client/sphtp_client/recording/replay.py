@@ -79,7 +79,8 @@ def selected(
 def span(recording: Recording, first: float, last: float | None) -> tuple[int, int]:
     """Return begin and end of a part of a recording, in nanoseconds of the cluster's time.
 
-    ``first`` and ``last`` are in seconds from the beginning of the recording; None is its end.
+    ``first`` and ``last`` are in seconds from the beginning of the recording. If ``last`` is None,
+    the part ends with the recording.
     """
     begin = recording.begin + round(first * NANOSECONDS)
     end = recording.end if last is None else recording.begin + round(last * NANOSECONDS)
@@ -182,7 +183,7 @@ async def replay_topics(
 
 
 def _name(peer: str) -> str:
-    """Return the name of the client for a peer of a recording; empty for a peer without a name."""
+    """Return the name of the client for a peer of a recording; empty if it has no allowed name."""
     is_name = not peer.startswith("0x") and len(peer) <= LONGEST_NAME and peer.isprintable()
     return peer if is_name else ""
 

@@ -46,7 +46,8 @@ class RecordedStep(NamedTuple):
 class RecordedSteps:
     """The steps of a group in a recording, from the first one on.
 
-    Raises ``SettingsError`` if the recording has no step of the group, or begins after step 0.
+    Raises ``SettingsError`` if the recording has no step of the group, or begins after step 0, and
+    ``RecordingError`` if a list of members is malformed.
     """
 
     def __init__(self, recording: Recording, group: str) -> None:
@@ -82,11 +83,15 @@ class RecordedSteps:
 
     @property
     def names(self) -> list[str]:
-        """The names of these members."""
+        """The names of the members of the first step; the id of a member without a name."""
         return [peer_name(member.name, member.id) for member in self.members]
 
     def __iter__(self) -> Iterator[RecordedStep]:
-        """Iterate over the steps up to the first that is incomplete or has other members."""
+        """Iterate over the steps up to the first that differs in kind.
+
+        That step is incomplete, has other members, or was an exchange with neighbours only. Raises
+        ``RecordingError`` if a value cannot be decoded.
+        """
         keys = [(str(member.id), str(member.incarnation)) for member in self.members]
         places = {key: place for place, key in enumerate(keys)}
         waiting: dict[int, dict[int, RecordedMessage]] = {}

@@ -14,7 +14,8 @@ certain keys:
 | other extension of msgpack | ``{"extension": 5, "base64": "..."}`` |
 | map with a key that is not text, or with exactly the keys of a row | ``{"map": [[key, value]]}`` |
 
-A message is always an object: a message that is not a map is ``{"value": message}``.
+A message is always an object: a message that is not a map, or has only the key ``value``, is
+``{"value": message}``.
 
 Python writes the shortest digits that give the same float again, so numbers are restored exactly.
 """
@@ -63,7 +64,10 @@ MALFORMED: Final = (ValueError, TypeError, OverflowError, MemoryError, Recursion
 
 
 def encode_message(value: Any) -> bytes:
-    """Return a message as JSON. Raises ``TypeError`` for a value that has no JSON form."""
+    """Return a message as JSON.
+
+    Raises ``TypeError``, ``ValueError`` or ``RecursionError`` for a value that has no JSON form.
+    """
     return _encode(message_tree(value)).encode()
 
 

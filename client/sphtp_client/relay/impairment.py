@@ -14,8 +14,8 @@ A datagram that the relay has received gets lost for one of these reasons. Each 
 * ``Relay._send`` in ``relay``: the socket refuses it (``socket_errors``, which also counts errors
   of receiving).
 
-Not counted are datagrams that the kernel drops because a buffer is full, and those in flight when
-the relay ends.
+Not counted are datagrams that the kernel drops because a receive buffer is full, and those in
+flight when the relay ends.
 """
 
 from collections import deque

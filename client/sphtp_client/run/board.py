@@ -156,7 +156,7 @@ class RunBoard(RunStatus):
         return f"{'it ended with exit code 0' if has_ended else why(process)}{times}"
 
     def document(self) -> Iterator[dict[str, Any]]:
-        """Yield an object for each program, for the JSON document."""
+        """Yield an object for each server and each program, for the JSON document."""
         for name, state in self.rules.states.items():
             process = self.processes.get(name)
             yield {
@@ -251,7 +251,10 @@ class RunBoard(RunStatus):
 
 
 def _for_people(line: str) -> str | None:
-    """Return an entry of a server's log as text; None for the levels debug and info."""
+    """Return an entry of a server's log as text; None for the levels debug and info.
+
+    A line that is no entry is returned unchanged.
+    """
     try:
         entry = json.loads(line)
         if entry["level"] in _QUIET:

@@ -55,7 +55,7 @@ def run(file: Path, check: bool, logs: Path | None, json: bool) -> None:
     programs, and after them the servers. It kills a program that does not end within its grace
     time, with all processes that the program has started.
 
-    Exit codes: 0 all programs finished, 2 usage or a mistake in FILE, 3 a program failed,
+    Exit codes: 0 all programs ended, 2 usage or a mistake in FILE, 3 an essential program failed,
     130 after Ctrl-C, 143 after SIGTERM. If all programs have background = true, Ctrl-C ends the run
     with 0.
     """

@@ -14,8 +14,9 @@ remaining descendants in the same way. The guard then ends with the exit code of
 the same signal.
 
 No descendant escapes: the guard is a subreaper, so orphans become its children, even in a process
-group or session of their own. If the guard itself is killed, the kernel kills the command. Only a
-descendant that has changed to another user may survive, because kill(2) refuses the signals.
+group or session of their own. Only a descendant that has changed to another user may survive,
+because kill(2) refuses the signals. If the guard itself is killed, the kernel kills the command,
+and no other descendant.
 """
 
 import ctypes

@@ -3,11 +3,14 @@
 Theory of operation. A program starts when all programs in its ``after`` are ready, and all in its
 ``after_end`` have finished. When it ends, its restart rule decides: the program starts again after
 a backoff that doubles from one restart to the next, or it has ended for good. It has **finished**
-if it ended for good with exit code 0, and has **failed** otherwise. If a program ran for the time
-``steady`` before it ended, its backoff and its count of restarts in a row begin anew.
+if it ended with exit code 0 and its rule asks for no restart. It has **failed** if it ended for
+good otherwise, or if a program for which it waits will never be ready, or never finish. If a
+program ran for the time ``steady`` before it ended, its backoff and its count of restarts in a row
+begin anew.
 
-The run ends when an essential program has failed, or when each program that is not in the
-background has ended. Programs are stopped before those that they came after.
+The run ends when an essential program has failed, and all that stand in for it, or when each
+program that is not in the background has ended. Programs are stopped before those that they came
+after.
 
 The rules have no clock: each input has the time ``now``. ``next_alarm`` returns the time at which
 ``poll_starts`` next returns a program whose backoff is over.
@@ -46,10 +49,10 @@ ENDED = frozenset((Phase.FINISHED, Phase.FAILED))
 class ProgramRules:
     """The rules of one program; times in seconds.
 
-    ``after`` are programs that must be ready before it starts, and ``after_end`` programs that must
-    have finished. ``announces`` is True if it becomes ready by a line of its output, and False if
-    it is ready as soon as it starts. ``stands_in`` are programs that can replace it: its failure
-    ends the run only if they have all failed, too.
+    ``after`` are programs that must have become ready before it starts, and ``after_end`` programs
+    that must have finished. ``announces`` is True if it becomes ready by a line of its output, and
+    False if it is ready as soon as it starts. ``stands_in`` are programs that can replace it: its
+    failure ends the run only if they have all failed, too.
     """
 
     after: frozenset[str] = frozenset()
@@ -159,7 +162,7 @@ class Rules:
             state.phase = Phase.FAILED if code else Phase.FINISHED
         elif state.in_a_row < rules.max_restarts:
             state.phase = Phase.BACKOFF
-            # 64 times two is more than a day for any first pause, and fits a float.
+            # The exponent has a bound, because a float overflows at 2^1024.
             pause = rules.backoff * 2.0 ** min(state.in_a_row, 64)
             state.start_at = now + min(pause, rules.backoff_max)
         else:

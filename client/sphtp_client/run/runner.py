@@ -139,7 +139,7 @@ def _stand(rules: Rules, plan: RunPlan) -> bool:
 
 
 def _introduce(plan: RunPlan, board: RunBoard) -> None:
-    """Add a notice with the variables by which other programs reach the servers."""
+    """Add a notice on the servers; in JSON with the variables by which programs reach them."""
     variables = plan.variables(board.addresses)
     if board.addresses:
         text = f"to see the servers: {plan.status_command(board.addresses)}"

@@ -140,8 +140,8 @@ SHARE: Final = 0.02
 """The largest share of the time for publishing."""
 
 SLACK: Final = 0.6
-"""The wait, in intervals, after which a stride counts as too long. It is over a half, since the
-stride would otherwise be doubled again."""
+"""A step that is no multiple of the stride waits for this many intervals, times the factor by which
+it falls short. The figure is over a half, since the stride would otherwise be doubled again."""
 
 FRAMES: Final = StreamSettings.lan(retention_count=1, window_age=10.0)
 """The settings of a stream of frames, which retains only the last frame for late joiners."""

@@ -1,10 +1,10 @@
 """One simulation client, from its registration to the end of its slab's work.
 
-The client waits for the peers of the other slabs, opens a link to each neighbour, and runs its
-steps. At the end, every slab sends its spheres to slab 0, which confirms when it has all of them.
-Slab 1 uses its link to slab 0; the other slabs open a link for this. After the confirmation a
-client may leave, because no peer needs data from another. The side that opened a channel closes it
-first, and the other side waits for that.
+The client waits for the peers of the other slabs, opens a link to the neighbour with the higher
+number, accepts one from the other neighbour, and runs its steps. At the end, every slab sends its
+spheres to slab 0, which confirms when it has all of them. Slab 1 uses its link to slab 0; the other
+slabs open a link for this. After the confirmation a client may leave, because no peer needs data
+from another. The side that opened a channel closes it first, and the other side waits for that.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -60,7 +60,7 @@ SIMULATION: Final = "simulation"
 
 
 async def collect(slab: Slab, sources: Mapping[int, PeerLink], table: Spheres) -> Spheres:
-    """Receive the spheres of all other slabs over ``sources``, and return all, in order of ids.
+    """Receive the spheres of all other slabs, confirm that, and return all, in order of ids.
 
     Raises ``PeerGoneError`` if a peer leaves, ``RemoteError`` for a malformed message, and
     ``LocalError`` if spheres are missing or duplicated, or a slab ended at another step.
@@ -117,7 +117,7 @@ class ProgressMeter:
 
     async def on_step(self, slab: Slab) -> None:
         """Report the progress, unless the last report is too recent."""
-        # Without neighbours, this is the only checkpoint at which heartbeats can be sent.
+        # A checkpoint in every call, also in those without a report.
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
         if self._reported is not None and now - self._reported[0] < self._reporter.progress_every:

@@ -3,8 +3,8 @@
 The data of every peer has its slab and its run, by which the others find it.
 
 Messages of bytes on a link belong to the simulation. A map reports a peer that is gone. A peer that
-receives such a report forwards it to its other neighbours, so that every slab can name the missing
-peer. Every slab receives from all its neighbours in every step, so every report is read.
+receives such a report sends it over all its links, so that every slab can name the missing peer.
+Every slab receives from all its neighbours in every step, so every report is read.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
@@ -28,7 +28,10 @@ CLOSE_TIMEOUT = 5.0  # seconds for closing all links
 
 @dataclass(frozen=True)
 class SlabJob:
-    """The job of a client: one slab of a run. By ``data``, the other peers find the client."""
+    """The job of a client: one slab of a run. By ``data``, the other peers find the client.
+
+    Raises ``SettingsError`` if there is no slab of this number.
+    """
 
     scenario: Scenario
     slab: int

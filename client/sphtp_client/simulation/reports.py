@@ -19,7 +19,11 @@ class EventRecord(BaseModel):
 
 
 class LinkReport(EventRecord):
-    """The figures of one channel from this side: packets, and the smoothed round trip in ms."""
+    """The figures of one channel from this side.
+
+    ``sent``, ``received`` and ``lost`` count packets, ``resent`` messages and fragments. ``rtt_ms``
+    is the smoothed round trip in ms; None before the first sample.
+    """
 
     peer: int
     slab: int
@@ -128,7 +132,7 @@ class PeerGone(EventRecord):
 
 
 class Result(EventRecord):
-    """The event of the whole system at the end, which slab 0 has gathered."""
+    """The state of all spheres at the end, reported by slab 0, or by a client that is alone."""
 
     event: Literal["result"] = "result"
     steps: int

@@ -49,7 +49,7 @@ class NodeReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneReport:
-    """The report of a lane: the messages and bytes that the peer has not acknowledged."""
+    """The report of a lane: the reliable messages that are not acknowledged, and their bytes."""
 
     lane: str
     messages: int
@@ -193,7 +193,11 @@ class PlaceReport:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The last report of a place, and the one before; None if there is none."""
+    """The last report of a place, and an earlier one.
+
+    ``before`` is the report before ``now``, or while ``now`` has an error the last one without. It
+    never has an error; None if there is no such report.
+    """
 
     now: PlaceReport
     before: PlaceReport | None = None

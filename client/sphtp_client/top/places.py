@@ -214,8 +214,9 @@ def parse_places(
 ) -> list[PlaceReader]:
     """Return a reader for each address.
 
-    An address is that of a server, ``tcp://HOST:PORT``, or of metrics, ``[http://][HOST:]PORT``, in
-    which the port may be a range, ``9464-9469``. Raises ``SettingsError`` for other addresses.
+    An address is that of a server, ``tcp://HOST:PORT`` or ``tls+tcp://HOST:PORT``, or of metrics,
+    ``[http[s]://][HOST:]PORT[/PATH]``. At the end of an address of metrics, the port may be a
+    range, ``9464-9469``. Raises ``SettingsError`` for other addresses.
     """
     readers: dict[str, PlaceReader] = {}
     for text in texts:

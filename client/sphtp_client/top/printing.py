@@ -13,7 +13,10 @@ from sphtp_client.top.tables import VIEWS, TableRow, View, arranged, as_lines
 
 
 async def observe(readers: Sequence[PlaceReader], interval: float) -> list[Observation]:
-    """Read all places twice, ``interval`` seconds apart, so that there are rates."""
+    """Read all places twice, ``interval`` seconds apart, so that there are rates.
+
+    If every place has an error at first, there is no second reading.
+    """
     first = await asyncio.gather(*(reader.read() for reader in readers))
     if all(state.error for state in first):
         return [Observation(state) for state in first]

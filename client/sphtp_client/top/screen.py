@@ -41,7 +41,7 @@ UP, DOWN = "\u25b2", "\u25bc"
 
 
 class TopApp(App[None]):
-    """The screen, which reads all places every ``interval`` seconds and shows their reports."""
+    """The screen, which reads each place every ``interval`` seconds, a slow one less often."""
 
     TITLE = "sphtp top"
     ENABLE_COMMAND_PALETTE = False

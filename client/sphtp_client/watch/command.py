@@ -42,8 +42,8 @@ def watch(**values: Any) -> None:
     times per second; the command reports lost states.
 
     Exit codes: 0 the simulation ended, or --steps, --seconds or --once ended the command, 2 usage
-    or configuration, 3 no simulation was found, or it broke off, 130 after Ctrl-C, 143 after
-    SIGTERM.
+    or configuration, 3 no simulation was found, it broke off, or with --once a slab was missing,
+    130 after Ctrl-C, 143 after SIGTERM.
     """
     options = WatchOptions(**values)
     try:

@@ -153,7 +153,7 @@ class SimulationView:
 
     @property
     def is_finished(self) -> bool:
-        """True if a frame of the last step arrived; the other slabs are at most one step behind."""
+        """True if a frame of the last step arrived; a slab k places away lags at most k steps."""
         return self.newest == self.run.steps
 
     @property

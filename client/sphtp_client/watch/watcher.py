@@ -23,8 +23,9 @@ from sphtp_client.watch.view import PublishedSlab, RunIdentity, SimulationView, 
 class StopCondition:
     """The condition that ends the watching before the end of the simulation.
 
-    It is ``steps`` after the first state, ``seconds`` after the simulation was found, or with
-    ``once`` a state of every slab. Without any of them, the simulation's end ends the watching.
+    The watching ends when every slab is ``steps`` steps after the first state, ``seconds`` seconds
+    after the simulation was found, or with ``once`` when a state of every slab has arrived. Without
+    any of them, it ends with the simulation.
     """
 
     steps: int | None = None
