@@ -204,7 +204,7 @@ def double_names(*folders: Path) -> dict[str, list[str]]:
 
 
 def twins(*folders: Path) -> list[tuple[str, str]]:
-    """Return pairs of names for one event: of a client, and of a peer, which is a client, too."""
+    """Return pairs of class names, ``Client...`` and ``Peer...``, that may mean the same event."""
     homes = class_homes(*folders)
     pairs = [(name, name.replace("Client", "Peer", 1)) for name in homes]
     verbs = ("Entered", "Changed", "Left")

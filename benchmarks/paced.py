@@ -1,9 +1,9 @@
 """Measure the cost of messages at a steady pace, and the cost of waiting for an answer.
 
-Paced: one process sends messages of 64 bytes at a fixed rate, each with the time at which it was
-to leave, and another one receives them one by one. The figures are the processor time of both sides
-for a message, with the timer of the pace, and the age of a message when it is read. Sealed channels
-and TCP on Trio, with a length in front of each message, take turns.
+Paced: one process sends messages of 64 bytes at a fixed rate, each with the time at which it was to
+leave, and another one receives them one by one. The figures are the processor time of both sides
+for a message, including the sender's timer, and the age of a message when it is read. Sealed
+channels and TCP on Trio, with a length in front of each message, take turns.
 
 Waiting: one process sends a message, and the other one answers after 10 ms. The figure is the share
 of a core that the waiting process uses, when the channel has shared memory.

@@ -19,7 +19,7 @@ LONGEST: Final = 60.0
 """Seconds after the last datagram in which each message or its loss has to arrive."""
 
 PROFILES: Final = {
-    # Their timers; with their data rate small messages would wait for each other.
+    # The timers of Ultra Messaging. With its data rate, small messages would wait for each other.
     "um": StreamSettings.um(data_rate=None, max_datagram=1400),
     "lan": StreamSettings.lan(),
 }
@@ -41,7 +41,7 @@ class RecoveryTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """The finding of a trial; times are in milliseconds after the arrival without a loss."""
+    """The finding of a trial. A time is the delay that a loss causes, in milliseconds."""
 
     profile: str
     loss: float
@@ -59,7 +59,7 @@ class Recovery:
 
 
 class Delays(Observer):
-    """The observer of delays: those of messages, beyond the time on the path."""
+    """An observer that records the delays of messages beyond the time on the path."""
 
     def __init__(self) -> None:
         self.sent: list[float] = []

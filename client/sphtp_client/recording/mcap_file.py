@@ -9,8 +9,9 @@ to seek.
 A killed recorder writes no summary, so the reader does not use it. It goes from record to record by
 their lengths, reads channels and metadata, and notes the place and the time span of each chunk. At
 an incomplete record the recording ends, and ``Recording.cut`` describes the place. Messages are
-unpacked chunk by chunk, while the caller iterates. Only the record types of the library ``mcap``
-are used: its reader takes a short read for a short field, and its writer ends a chunk only by size.
+unpacked chunk by chunk, while the caller iterates. Of the library ``mcap`` only the record types
+and the unpacking of a chunk are used: its reader takes a short read for a short field, and its
+writer ends a chunk only by size.
 """
 
 import json

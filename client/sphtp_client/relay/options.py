@@ -80,7 +80,7 @@ class UdpAddress(click.ParamType[Address]):
 
 FAULTS: Mapping[str, tuple[str, Mapping[str, float], str]] = {
     "loss": ("share", SHARE, "Share of datagrams lost, independently of each other: 0.05 or 5%."),
-    "burst": ("share", SHARE, "Share of datagrams that begin a burst of losses."),
+    "burst": ("share", SHARE, "Share of datagrams outside of bursts that begin a burst of losses."),
     "burst_length": ("count", COUNT, "Datagrams lost in a burst, on average."),
     "duplicate": ("share", SHARE, "Share of datagrams that are duplicated."),
     "corrupt": ("share", SHARE, "Share of datagrams in which one bit is flipped."),
@@ -153,7 +153,7 @@ RELAY_OPTIONS = (
         type=Quantity("time", SECONDS, 0.01, 86_400),
         default=2.0,
         show_default=True,
-        help="Time between two lines of progress.",
+        help="Shortest time between two lines of progress.",
     ),
     click.option(
         "--duration",

@@ -4,7 +4,7 @@ A message waits before it leaves, on the path, or until it is read. If it waits 
 channel reports the limit: the credit that the receiver granted, the congestion window, the pacing
 of packets, or the numbers of packets and messages in use. A step in lock step waits for the members
 whose contributions are missing; each of these computes, or waits itself. A stream waits for its
-slowest receiver, or for its data rate.
+slowest receiver, for repairs that have to leave first, or for its data rate.
 """
 
 from collections import defaultdict
