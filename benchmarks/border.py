@@ -23,7 +23,7 @@ CORE: Final = ROOT / "sphtp" / "core"
 TESTS: Final = ROOT / "tests"
 
 MOST: Final = 60
-"""Modules of tests that may know internals."""
+"""The most modules of tests that may know internals."""
 
 VOCABULARY: Final[Mapping[str, str]] = {
     "channel.settings": "settings of users: ChannelSettings, Delivery, Lane",

@@ -7,7 +7,7 @@ from struct import Struct
 from time import perf_counter, sleep
 from typing import Final
 
-# Version 1 and every kind: a datagram that looks right at first costs most.
+# Version 1 and every kind of channels: a datagram that looks right at first costs most.
 FRONT: Final = Struct("<BI")
 FIRST_BYTES: Final = tuple(range(0x10, 0x1C))
 SIZES: Final = (5, 21, 37, 200, 400, 1200)
