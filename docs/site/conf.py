@@ -174,7 +174,7 @@ def load_scripts(app: Sphinx, _: str, __: str, ___: object, tree: nodes.Node | N
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the above."""
+    """Register the classes and functions of this file with Sphinx."""
     app.add_directive("mermaid", Mermaid)
     app.add_post_transform(LinkPublicNames)
     app.connect("source-read", complete)

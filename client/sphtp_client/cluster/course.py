@@ -80,7 +80,7 @@ class ClusterPlan:
 
     @property
     def size(self) -> int:
-        """The number of processes."""
+        """The number of processes: servers, clients, and the reference of ``verify``."""
         return self.servers + self.clients + self.verify
 
     @property

@@ -302,7 +302,7 @@ class DaskLauncher:
                     nursery.start_soon(process.run)
 
     def forget(self) -> None:
-        """Stop reading."""
+        """Stop reading from the processes, so that ``run`` returns."""
         self._reading.cancel()
 
     async def _call(self, function: Callable[[], Result]) -> Result:

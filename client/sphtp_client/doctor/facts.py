@@ -101,7 +101,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """All facts."""
+    """The facts about this machine, its keys and the cluster."""
 
     machine: MachineFacts
     keys_error: str = ""

@@ -1,4 +1,4 @@
-"""The verb ``sphtp relay``."""
+"""The verb ``sphtp relay``: forward UDP datagrams over a simulated bad network."""
 
 from functools import partial
 from random import SystemRandom
