@@ -134,10 +134,13 @@ def _measure(others: int, entering: int, seconds: float) -> Report:
         for done in range(0, others, 100):
             publisher.publish(*(Announce(next(ids), 5).encode() for _ in range(100)))
             sleep(0.1 if done else 0.2)
-        for _ in range(MEMBERS):
-            number = next(ids)
-            member = ClientData(number, 5, 1, b"", (), (GROUP,))
-            publisher.publish(Announce(number, 5).encode(), member.encode())
+        members = [next(ids) for _ in range(MEMBERS)]
+        publisher.publish(*(Announce(number, 5).encode() for number in members))
+        # A server drops the data of a client that it has not registered yet.
+        sleep(0.5)
+        publisher.publish(
+            *(ClientData(number, 5, 1, b"", (), (GROUP,)).encode() for number in members)
+        )
         watchers = {
             "watches all": stack.enter_context(_child(__file__, f"--port={port}", f"--sub={sub}")),
             "watches ten": stack.enter_context(
