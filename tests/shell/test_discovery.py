@@ -39,8 +39,10 @@ OTHER_SECRET = Config(cluster=ClusterSecurity(secret=bytes([1]) * 32))
 
 
 @pytest.fixture(autouse=True)
-def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _a_folder_and_a_service_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other processes on this host announce is not found, neither in files nor over DNS."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(discovery, "SERVICE", f"_sphtp{os.getpid()}._tcp.local.")
     monkeypatch.setattr(discovery, "SEARCH", 0.3)
 
 
