@@ -500,4 +500,19 @@ async def _zeroconf(interfaces: Interfaces) -> AsyncIterator["Zeroconf | None"]:
         yield zeroconf
     finally:
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(zeroconf.close)
+            await trio.to_thread.run_sync(_close, zeroconf)
+
+
+def _close(zeroconf: "Zeroconf") -> None:
+    """End the calls that are under way, of which asyncio would complain later, and close."""
+    import asyncio
+
+    async def end_calls() -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        # They end in their next turn.
+        await asyncio.sleep(0)
+
+    if zeroconf.loop is not None and zeroconf.loop.is_running():
+        asyncio.run_coroutine_threadsafe(end_calls(), zeroconf.loop).result()
+    zeroconf.close()

@@ -1,5 +1,6 @@
 """Clients without an address find servers on this host, and over multicast DNS on loopback."""
 
+import asyncio
 import errno
 import os
 import signal
@@ -168,6 +169,29 @@ async def test_a_server_with_long_names_is_found() -> None:
         await until(lambda: [each.address for each in read_files()] == [name])
 
 
+async def test_a_server_that_ends_while_it_announces_itself_leaves_no_call_under_way(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else asyncio complains of it on the terminal."""
+    calls = list[str]()
+
+    async def announce(*_: object, **__: object) -> None:
+        calls.append("begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            calls.append("ended")
+
+    monkeypatch.setattr(zeroconf.Zeroconf, "async_register_service", announce)
+    async with (
+        open_server(ANYWHERE, new_cluster=True) as server,
+        announced(server, Config(), LOOPBACK),
+    ):
+        await until(lambda: bool(calls))
+    assert calls == ["begun", "ended"]
+    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
+
+
 async def test_a_disk_that_is_full_ends_no_server(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -299,6 +323,7 @@ class CrowdedNetwork:
         pass
 
     cancel = close
+    loop = None
 
 
 async def test_a_crowded_network_costs_a_few_threads_and_little_memory(
