@@ -1,4 +1,4 @@
-"""Logs: one line per event on standard output, for people or as JSON."""
+"""Logs: one line per event on standard output or in a file, for people or as JSON."""
 
 import os
 import sys

@@ -31,7 +31,7 @@ class EtcdStore:
         self._watch = trio.CancelScope()
 
     def perform(self) -> None:
-        """Send all requests that the registry has now."""
+        """Start the requests that the registry has queued; before ``run``, they wait for it."""
         if self._nursery is None:
             return
         while (request := self.registry.poll_request(trio.current_time())) is not None:

@@ -134,9 +134,10 @@ class NodeMemory:
     """The bytes that all channels of a node hold together, and their limit.
 
     Above the limit, a channel that holds more than its share (the limit divided by the number of
-    channels) accepts only reliable messages that help its reader: parts of messages that have begun
-    to arrive and, if nothing can be read, the next message of a lane. Otherwise messages could
-    never be completed and read, and no memory would become free.
+    channels) refuses reliable messages in packets, except those that help its reader: parts of
+    messages that have begun to arrive and, if nothing can be read, the next message of a lane.
+    Otherwise messages could never be completed and read, and no memory would become free. Of its
+    unreliable messages it drops the oldest. Messages by shared memory are not refused.
     """
 
     __slots__ = ("channels", "held", "limit")

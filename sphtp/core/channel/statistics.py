@@ -33,7 +33,10 @@ class BoundCounters:
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the connection was made. ``ChannelStatistics`` describes each field."""
+    """Counts since the connection was made, which ``ChannelStatistics`` describes.
+
+    Only ``bounds`` are those of the whole node.
+    """
 
     sent: int = 0
     received: int = 0
