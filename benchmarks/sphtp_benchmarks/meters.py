@@ -131,7 +131,8 @@ class MessageTally:
     def take(self, messages: Sequence[bytes]) -> bool:
         """Count messages, and report after the last one. Return True if it was among these.
 
-        Raises ``WrongLengthError``, and ``RuntimeError`` if the warm-up was not over.
+        Raises ``WrongLengthError`` for a message of another length, and ``RuntimeError`` if the
+        last message comes before the warm-up is over.
         """
         if not messages:
             return False

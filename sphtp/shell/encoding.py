@@ -48,7 +48,11 @@ class Encoding(Protocol):
 
 
 class Typed:
-    """The encoding of messages by a codec. Encoding raises ``WireError`` for other messages."""
+    """The encoding of messages by a codec.
+
+    Encoding raises ``WireError`` for a message that the codec cannot encode, and
+    ``MessageTooLargeError`` for one with too many values.
+    """
 
     def __init__(self, codec: "MessageCodec") -> None:
         self._codec = codec

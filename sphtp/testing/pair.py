@@ -77,7 +77,10 @@ class Stage(Simulation):
         self.touch(connection)
 
     def touch(self, connection: Connection) -> None:
-        """Send the output of a command to a connection. Call it after each such command."""
+        """Send the datagrams that a call on ``connection``, such as ``port.send_many``, has made.
+
+        Call this after each such call.
+        """
         for endpoint in self.endpoints.values():
             endpoint.touch(connection)
         self._flush()

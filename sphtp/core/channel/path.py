@@ -176,7 +176,7 @@ class Path:
         )
 
     def resend_at(self, now: float, *, is_retransmission: bool) -> float | None:
-        """Return when the next packet may leave although the window is full; None if it may not.
+        """Return when the next packet may leave although window or pacer hold it back, or None.
 
         A packet without retransmissions may leave only if the path loses much.
         """

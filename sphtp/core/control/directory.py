@@ -375,8 +375,9 @@ class IdLease:
 class Directory:
     """The servers whose heartbeats a client receives, and the peers for which these servers vouch.
 
-    ``own`` are the present and former holders that are this client, and ``acknowledged_by`` the
-    servers that have acknowledged its id. Both are live views.
+    ``own`` is a live view of the present and former holders that are this client.
+    ``acknowledged_by`` is the client's set of the servers that have acknowledged its id: the
+    directory adds servers to it and removes them.
     """
 
     def __init__(

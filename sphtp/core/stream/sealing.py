@@ -195,7 +195,7 @@ def _rows(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def envelope(*, is_sealed: bool) -> int:
-    """Return the bytes of a source's datagram without its body: header and seal."""
+    """Return the number of bytes that header and seal add to the body of a datagram."""
     return STREAM_HEADER.size + (SEAL_OVERHEAD if is_sealed else 0)
 
 
