@@ -5,7 +5,7 @@ A server answers requests on the bus, and a client over a channel of the service
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import islice
@@ -159,16 +159,15 @@ def read_untrusted(texts: list[bytes] | None) -> dict[str, Any] | None:
 
 def _is_shallow(document: dict[str, Any]) -> bool:
     """Return True if lists and mappings are nested at most ``MOST_NESTED`` levels deep."""
-    level: list[Any] = [document]
+    level: list[dict[str, Any] | list[Any]] = [document]
     for _ in range(MOST_NESTED):
-        level = [inner for outer in level for inner in _inside(outer)]
+        level = [inner for outer in level for inner in _nested_in(outer)]
     return not level
 
 
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
+def _nested_in(outer: dict[str, Any] | list[Any]) -> list[Any]:
+    values = outer.values() if isinstance(outer, dict) else outer
+    return [value for value in values if isinstance(value, dict | list)]
 
 
 # The status of a client

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from sphtp import ServerAddress
 from sphtp.shell.bus_listening import ListeningPubSocket
-from sphtp.shell.status import read_untrusted
+from sphtp.shell.status import MOST_NESTED, read_untrusted
 from sphtp_server.status import show, status
 
 
@@ -118,3 +118,12 @@ def test_a_server_can_neither_style_nor_steer_the_terminal() -> None:
 def test_what_is_no_document_counts_as_not_said(text: str) -> None:
     """What must hold: a server that nests without end brings no traceback."""
     assert read_untrusted([text.encode()]) is None
+
+
+@pytest.mark.parametrize("innermost", ["", "7", '"text"'])
+def test_lists_and_mappings_may_be_nested_as_deep_as_the_limit(innermost: str) -> None:
+    """What must hold: the values in them are no level of their own."""
+    inside = MOST_NESTED - 1
+    document = '{"a": ' + "[" * inside + innermost + "]" * inside + "}"
+    assert read_untrusted([document.encode()]) is not None
+    assert read_untrusted([document.replace("[", "[[", 1).replace("]", "]]", 1).encode()]) is None
