@@ -352,17 +352,16 @@ class Channel(trio.abc.Channel[T]):
                 later messages do not wait for it. A message for which there is no room in this time
                 is not sent.
             redundancy: the number of further packets that repeat a reliable message without waiting
-                for a loss, for a message that cannot wait a round trip. It has no effect on
-                messages that are sent once.
+                for a loss, for a message that cannot wait a round trip.
             compress: with compression in ``messages``, True compresses this message and False does
                 not. By default its size decides.
 
         Raises as ``send``, ``MessageTooLargeError`` also for a message that is sent once and does
         not fit one packet, and ``LocalError`` if ``expiry`` is not a number, or ``redundancy`` is
-        negative. If ``compress`` is True and nothing compresses, raises ``StateError`` without
-        ``messages``, and ``WireError`` with them.
+        negative, or a message that is sent once has any. If ``compress`` is True and nothing
+        compresses, raises ``StateError`` without ``messages``, and ``WireError`` with them.
         """
-        ticket = _make_ticket(lane, expiry, redundancy)
+        ticket = _make_ticket(delivery, lane, expiry, redundancy)
         payload = self._encode_posted(value, compress, delivery, ticket)
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_sendable()
@@ -399,7 +398,7 @@ class Channel(trio.abc.Channel[T]):
         compress: bool | None = None,
     ) -> Receipt:
         """Send a message as ``post`` does, or raise ``trio.WouldBlock`` where it would wait."""
-        ticket = _make_ticket(lane, expiry, redundancy)
+        ticket = _make_ticket(delivery, lane, expiry, redundancy)
         payload = self._encode_posted(value, compress, delivery, ticket)
         self._check_sendable()
         if isinstance(payload, Parts):
@@ -994,10 +993,15 @@ class ServiceChannel(Channel[Any]):
             self._connection.port.has_room(size, 0)
 
 
-def _make_ticket(lane: int, expiry: float | None, redundancy: int) -> Ticket:
+def _make_ticket(delivery: Delivery, lane: int, expiry: float | None, redundancy: int) -> Ticket:
     now = trio.current_time()
     if redundancy < 0:
         raise LocalError(f"redundancy is {redundancy}; allowed is 0 or more")
+    if redundancy and delivery is not Delivery.RELIABLE:
+        raise LocalError(
+            f"redundancy is {redundancy} for a message of delivery {delivery.name}, which is sent "
+            "once; only RELIABLE messages are repeated"
+        )
     if expiry is None:
         return Ticket(now, lane, copies=redundancy)
     if math.isnan(expiry):

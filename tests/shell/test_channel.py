@@ -364,11 +364,21 @@ async def test_a_channel_that_ends_while_others_have_a_turn_gives_the_receipt(
         there.abort()
 
 
-@pytest.mark.parametrize("wish", [{"expiry": float("nan")}, {"redundancy": -1}])
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"expiry": float("nan")},
+        {"redundancy": -1},
+        {"redundancy": 2, "delivery": Delivery.UNRELIABLE},
+        {"redundancy": 1, "delivery": Delivery.SEQUENCED},
+    ],
+)
 async def test_wishes_that_make_no_sense_are_refused(wish):
     async with connected() as (here, _):
         with pytest.raises(sphtp.LocalError, match=next(iter(wish))):
             await here.post("never", **wish)
+        with pytest.raises(sphtp.LocalError, match=next(iter(wish))):
+            here.post_nowait("never", **wish)
         assert here.statistics().messages_sent == 0
 
 
