@@ -146,11 +146,12 @@ NODE: Final = _table(
     ("channels_refused_total{reason}", {
         "full": "refused_full", "backlog": "over_backlog", "max_channels": "over_max_channels",
         "wrong_peer": "refused_wrong_peer", "closed": "refused_closed", "schema": "refused_schema",
-        "sealed": "refused_sealed", "handshake_rate": "handshakes_over_rate",
-        "handshake_limit": "handshakes_over_limit"},
+        "sealed": "refused_sealed", "version": "refused_version",
+        "handshake_rate": "handshakes_over_rate", "handshake_limit": "handshakes_over_limit"},
      ("Channels of peers that were refused, or ended to make room. Each refusal by `backlog` or "
       "`max_channels` counts as `full`, too. `sealed` counts sealed attempts at a node in the "
-      "clear, `handshake_rate` messages of handshakes.")),
+      "clear, `version` sealed attempts of another version of the protocol, `handshake_rate` "
+      "messages of handshakes.")),
     ("handshakes_total", "handshakes", "Handshakes of peers that the node processed."),
     ("paths_changed_total", "paths_changed", "Channels that moved to another address of a peer."),
     ("limits_reached_total{limit}", {

@@ -91,6 +91,7 @@ class NodeStatistics:
     refused_closed: int
     refused_schema: int
     refused_sealed: int
+    refused_version: int
     in_the_clear: int
     forged: int
     replayed: int

@@ -511,7 +511,7 @@ class Endpoint:
         self, now: float, keys: _Keys, address: Address, datagram: bytes
     ) -> None:
         if (stranger := decode_stranger_untrusted(datagram)) is not None:
-            self._openings.refuse_stranger(address, *stranger, Refusal.VERSION, datagram[0] >> 4)
+            self._openings.refuse_version(now, address, *stranger, datagram[0] >> 4)
             return
         kind, to = decode_front_untrusted(datagram)
         if kind is Kind.SEALED:
@@ -543,9 +543,7 @@ class Endpoint:
     def _refuse_clear_untrusted(self, address: Address, kind: Kind, datagram: bytes) -> None:
         """Count a datagram in the clear, and refuse a CONNECT with the reason SEALED."""
         if kind is Kind.CONNECT:
-            connect = decode_connect_untrusted(datagram)
-            opener = connect.offer.connection_id
-            self._openings.refuse_stranger(address, opener, connect.token, Refusal.SEALED)
+            self._openings.refuse_in_the_clear(address, decode_connect_untrusted(datagram))
         self.handshake_counters.in_the_clear += 1
 
     def _handle_cookie_untrusted(

@@ -312,8 +312,8 @@ class Instrument:
     def channel_refused(self, now: float, address: Address, why: Refusal) -> None:
         """This side refused a channel that a peer at ``address`` tried to open.
 
-        ``why`` is FULL, WRONG_PEER, GONE, SCHEMA or CLEAR. Refusals for another reason are not
-        reported, nor is the refusal of a GREET that was made for another key.
+        ``why`` is FULL, WRONG_PEER, GONE, SCHEMA, VERSION or CLEAR. Refusals for another reason are
+        not reported, nor is the refusal of a GREET that was made for another key.
         """
 
     # Channels

@@ -36,7 +36,7 @@ from sphtp.core.channel.responder import Responder, ResponderHandshake
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.shared_memory import draw_rendezvous
 from sphtp.core.channel.statistics import EndpointCounters
-from sphtp.core.datagrams import VERSION, Address, Datagrams, Kind
+from sphtp.core.datagrams import Address, Datagrams, Kind
 from sphtp.core.entropy import Secrets
 from sphtp.core.schema import Mismatch, Schema
 
@@ -297,11 +297,17 @@ class Openings:
         refuse = Refuse(greet.token, Refusal.CLEAR)
         self._send(address, encode_refuse(greet.opener, refuse))
 
-    def refuse_stranger(
-        self, address: Address, opener: int, token: int, why: Refusal, version: int = VERSION
+    def refuse_in_the_clear(self, address: Address, connect: Connect) -> None:
+        """Refuse a CONNECT in the clear, because this side has keys."""
+        refuse = Refuse(connect.token, Refusal.SEALED)
+        self._send(address, encode_refuse(connect.offer.connection_id, refuse))
+
+    def refuse_version(
+        self, now: float, address: Address, opener: int, token: int, version: int
     ) -> None:
-        """Refuse an opener of another protocol version, or one in the clear at a sealed node."""
-        refuse = encode_refuse(opener, Refuse(token, why))
+        """Refuse a GREET of another protocol version."""
+        self._count_refusal(now, address, Refusal.VERSION)
+        refuse = encode_refuse(opener, Refuse(token, Refusal.VERSION))
         # The refusal has the opener's version, because the opener decodes no other.
         first = bytes([version << 4 | Kind.REFUSE])
         self._send(address, first + refuse[1:])
@@ -349,5 +355,7 @@ class Openings:
                 self._counters.refused_schema += 1
             case Refusal.CLEAR:
                 self._counters.refused_sealed += 1
+            case Refusal.VERSION:
+                self._counters.refused_version += 1
         if self._observer is not None:
             self._observer.channel_refused(now, address, why)

@@ -157,7 +157,8 @@ class EndpointCounters:
     ``malformed`` counts datagrams that do not have the form of the protocol, and ``unknown`` those
     for no connection of this node. ``refused_...`` counts channels that were refused: because there
     was no place, because the opener wanted another peer, because this node is closing, because the
-    schemas differ, or because the opener wanted a sealed channel with a node in the clear.
+    schemas differ, because the opener wanted a sealed channel with a node in the clear, or because
+    its sealed handshake is of another version of the protocol.
     ``over_backlog`` and ``over_max_channels`` count the effects of these two settings: a channel
     was refused, or ended to make room in the backlog.
     """
@@ -171,3 +172,4 @@ class EndpointCounters:
     refused_closed: int = 0
     refused_schema: int = 0
     refused_sealed: int = 0
+    refused_version: int = 0

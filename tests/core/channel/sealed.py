@@ -5,6 +5,7 @@ from random import Random
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.instrument import Instrument
 from sphtp.core.channel.protection import AesGcm
 from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator, Security
 from sphtp.core.channel.settings import ChannelSettings
@@ -36,13 +37,16 @@ def make_sealed(
     seed: int = 0,
     port: int = 0,
     entropy: Random | None = None,
+    observer: Instrument | None = None,
 ) -> Endpoint:
     """A sealed endpoint of somebody by this name."""
     entropy = entropy or Random(f"{seed} {name}")
     limits = limits or HandshakeLimits()
     security = Security(identity=identity(name), roster=trust, allow=allow, limits=limits, psk=psk)
     settings = settings or ChannelSettings()
-    return Endpoint(entropy, settings, peer_id, schema, security=security, port=port)
+    return Endpoint(
+        entropy, settings, peer_id, schema, security=security, port=port, observer=observer
+    )
 
 
 def keys_of(connection: Connection) -> AesGcm:

@@ -24,6 +24,7 @@ from tests.core.channel.sealed import (
     identity,
     make_sealed,
 )
+from tests.recorder import Recorder
 
 KNOWN = PeerPin(identity("right").public)
 HASTY = 0.5
@@ -149,22 +150,23 @@ def in_version(version: int, datagram: bytes) -> bytes:
 
 
 def test_a_greet_of_another_version_is_refused_in_its_own():
-    pair = SealedPair(1)
+    seen = Recorder()
+    right = make_sealed("right", observer=seen)
     for version in (0, 2, 15):
         greet = in_version(
             version, bytes([Kind.GREET]) + bytes(4) + bytes([7, 0, 0, 0]) + b"12345678"
         )
-        pair.right.handle_datagrams_untrusted(
-            0.0, Datagrams.of(LEFT, greet.ljust(SMALLEST_GREET, b"?"))
-        )
-        row = pair.right.poll_transmit(0.0)
+        right.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, greet.ljust(SMALLEST_GREET, b"?")))
+        row = right.poll_transmit(0.0)
         assert row is not None
         assert row.address == LEFT
         assert row.data[0] == version << 4 | Kind.REFUSE
         refuse = decode_refuse_untrusted(row.data)
         assert refuse == Refuse(int.from_bytes(b"12345678", "little"), Refusal.VERSION)
-        assert pair.right.poll_transmit(0.0) is None
-    assert pair.right.half_open == 0
+        assert right.poll_transmit(0.0) is None
+    assert right.half_open == 0
+    assert right.counters.refused_version == 3
+    assert seen.of("channel_refused") == [(0.0, LEFT, Refusal.VERSION)] * 3
 
 
 class Translated:
