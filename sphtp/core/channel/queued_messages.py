@@ -189,41 +189,59 @@ class UnreliableQueue:
 def cut_frame(frame: SentFrame, room: int) -> list[SentFrame]:
     """Return the frame itself if it fits ``room`` bytes, else smaller frames with the same content.
 
-    Packets in flight still refer to the old frame, which then counts as acked. Its tickets are
-    settled when all the smaller frames are acked.
+    Packets in flight still refer to the old frame, which then counts as acked. A ticket is settled
+    when all the smaller frames with parts of its message are acked.
     """
     if frame.acked or frame.cost <= room:
         return [frame]
     content = frame.frame
     if isinstance(content, Messages):
-        smaller = list(_cut_messages(content, frame.first_id, room))
+        smaller = list(_cut_messages(content, frame.first_id, room, frame.tickets))
     else:
         assert isinstance(content, Fragment)
         smaller = list(
             _cut_fragment(
-                content.lane, frame.first_id, content.payload, content.offset, content.total, room
+                content.lane,
+                frame.first_id,
+                content.payload,
+                content.offset,
+                content.total,
+                room,
+                frame.tickets,
             )
         )
     for ticket in frame.tickets:
-        ticket.parts += len(smaller) - 1
+        ticket.parts -= 1
     for part in smaller:
-        part.tickets, part.copies = frame.tickets, frame.copies
+        part.copies = frame.copies
+        for ticket in part.tickets:
+            ticket.parts += 1
     frame.settle()
     return smaller
 
 
-def _cut_messages(frame: Messages, first_id: int, room: int) -> Iterator[SentFrame]:
+def _cut_messages(
+    frame: Messages, first_id: int, room: int, tickets: Sequence[Ticket]
+) -> Iterator[SentFrame]:
+    by_message = {ticket.message_id: (ticket,) for ticket in tickets}
     for message_id, payload in zip(count(first_id), frame.payloads):
+        own = by_message.get(message_id, ())
         cost = WHOLE_OVERHEAD + len(payload)
         if cost <= room:
             alone = Messages(frame.lane, message_id & MASK, [payload])
-            yield SentFrame(alone, message_id, len(payload), cost)
+            yield SentFrame(alone, message_id, len(payload), cost, tickets=own)
         else:
-            yield from _cut_fragment(frame.lane, message_id, payload, 0, len(payload), room)
+            yield from _cut_fragment(frame.lane, message_id, payload, 0, len(payload), room, own)
 
 
 def _cut_fragment(
-    lane: int, message_id: int, payload: Buffer, offset: int, total: int, room: int
+    lane: int,
+    message_id: int,
+    payload: Buffer,
+    offset: int,
+    total: int,
+    room: int,
+    tickets: Sequence[Ticket],
 ) -> Iterator[SentFrame]:
     size = room - FRAGMENT_OVERHEAD
     for start in range(0, len(payload), size):
@@ -231,4 +249,5 @@ def _cut_fragment(
         at = offset + start
         frame = Fragment(lane, message_id & MASK, at, total, part)
         ends = int(at + len(part) == total)
-        yield SentFrame(frame, message_id, len(part), FRAGMENT_OVERHEAD + len(part), at, ends)
+        cost = FRAGMENT_OVERHEAD + len(part)
+        yield SentFrame(frame, message_id, len(part), cost, at, ends, tickets)

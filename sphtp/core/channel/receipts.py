@@ -35,13 +35,14 @@ class Ticket:
     """The record of one message of ``size`` bytes. Times are in seconds of the connection's clock.
 
     ``copies`` is the number of further packets that repeat the message without waiting for a loss.
+    ``message_id`` is the id of a message that left whole; None before, and for any other message.
     ``parts`` counts the parts of the message that are not acked: frames, or runs of fragments.
     ``acked`` counts the acked bytes of a fragmented message that is not settled. ``outcome`` and
     ``settled_at`` are None until the ticket is settled.
     """
 
-    __slots__ = ("acked", "copies", "deadline", "lane", "outcome", "parts", "sent_at",
-                 "settled_at", "size")  # fmt: skip
+    __slots__ = ("acked", "copies", "deadline", "lane", "message_id", "outcome", "parts",
+                 "sent_at", "settled_at", "size")  # fmt: skip
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Ticket:
         self.deadline = deadline
         self.copies = copies
         self.size = size
+        self.message_id: int | None = None
         self.parts = 1
         self.acked = 0
         self.outcome: Outcome | None = None
@@ -103,9 +105,9 @@ class Receipts:
                         self.deadline = self._expiring.next_due()
 
     def acked(self, now: float, tickets: Sequence[Ticket], size: int = 0) -> None:
-        """Count one more acked part of each message, with ``size`` bytes in all.
+        """Count one more acked part of each message; settle a ticket with its last part.
 
-        Settle a ticket as delivered with its last part.
+        ``size`` is the number of bytes in the part of a message that has more than one.
         """
         for ticket in tickets:
             ticket.parts -= 1
@@ -115,9 +117,9 @@ class Receipts:
 
     def acked_partly(self, _now: float, tickets: Sequence[Ticket], size: int) -> None:
         """Add ``size`` acked bytes to the ticket of a message that is not settled."""
-        # If a frame with several messages was cut anew, the message of these bytes is unknown.
-        if len(tickets) == 1 and tickets[0].outcome is None:
-            tickets[0].acked += size
+        for ticket in tickets:
+            if ticket.outcome is None:
+                ticket.acked += size
 
     def expire(self, now: float) -> Iterator[Ticket]:
         """Settle and yield the tickets whose deadline has passed."""

@@ -165,8 +165,7 @@ class MessageRun:
         cost = costs[end] - start
         tickets: Sequence[Ticket] = ()
         if self._tickets:
-            known = self._tickets
-            tickets = [known.pop(at) for at in range(taken, end) if at in known]
+            tickets = self._take_tickets(range(taken, end), first_id)
         return SentFrame(
             Messages(lane, first_id & MASK, self._payloads[taken:end]),
             first_id,
@@ -176,6 +175,16 @@ class MessageRun:
             number,
             tickets,
         )
+
+    def _take_tickets(self, places: range, first_id: int) -> list[Ticket]:
+        """Remove and return the tickets of messages that leave in one frame."""
+        tickets = []
+        for message_id, at in enumerate(places, first_id):
+            ticket = self._tickets.pop(at, None)
+            if ticket is not None:
+                ticket.message_id = message_id
+                tickets.append(ticket)
+        return tickets
 
     def per_packet(self, room: int) -> tuple[int, int, int]:
         """Return the messages per full packet, their bytes, and the number of packets they fill.

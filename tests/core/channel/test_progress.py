@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.reassembly import MessageProgress
-from sphtp.core.channel.receipts import Outcome, Receipts, Ticket
+from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow
@@ -87,17 +87,6 @@ def test_a_message_that_goes_whole_has_no_parts_to_count() -> None:
         pair.step()
         assert right.port.arriving() == []
         assert {ticket.acked for ticket in tickets} == {0}
-
-
-def test_of_several_messages_in_one_piece_cut_anew_none_is_counted() -> None:
-    first, second, alone = Ticket(0.0, size=10), Ticket(0.0, size=10), Ticket(0.0, size=10)
-    tickets = Receipts()
-    for ticket in (first, second, alone):
-        tickets.add(ticket)
-        ticket.parts = 2
-    tickets.acked(1.0, [first, second], 15)
-    tickets.acked(1.0, [alone], 6)
-    assert [ticket.acked for ticket in (first, second, alone)] == [0, 0, 6]
 
 
 @settings(max_examples=brisk.max_examples // 5)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.flow_control import SendCredit
 from sphtp.core.channel.frames import FLAG, Fragment, Messages, Skip
-from sphtp.core.channel.receipts import Ticket
+from sphtp.core.channel.receipts import Outcome, Receipts, Ticket
 from sphtp.core.channel.send_lane import MOST, SendLane
 from sphtp.core.channel.sent_packets import SentFrame
 from sphtp.core.channel.settings import Lane
@@ -108,6 +108,30 @@ def test_when_packets_shrink_everything_is_cut_anew() -> None:
     for piece in (*again, *[piece for piece in sent if not piece.acked]):
         lane.acked(piece)
     assert lane.waiting == 0
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_messages_of_one_frame_that_is_cut_anew_keep_their_own_tickets(start: int) -> None:
+    lane, receipts = SendLane(0, Lane(), start), Receipts()
+    small, large = Ticket(0.0, size=60), Ticket(0.0, size=400)
+    push(lane, bytes(300), room=1000)
+    for ticket in (small, large):
+        receipts.add(ticket)
+        push(lane, bytes(ticket.size), room=1000, ticket=ticket)
+    push(lane, bytes(100), room=1000)
+    (whole,) = take_all(lane, 1000)
+    assert whole.tickets == [small, large]
+    lane.cut_anew(240)
+    parts = take_all(lane, 240)
+    assert [part.first_id - start for part in parts] == [0, 0, 1, 2, 2, 3]
+    for part in parts[:2] + parts[3:4]:
+        receipts.acked(1.0, part.tickets, part.size)
+    assert (small.acked, small.outcome) == (0, None)
+    assert (large.acked, large.outcome) == (parts[3].size, None)
+    receipts.acked(2.0, parts[2].tickets, 60)
+    assert (small.outcome, large.outcome) == (Outcome.DELIVERED, None)
+    receipts.acked(3.0, parts[4].tickets, parts[4].size)
+    assert large.outcome is Outcome.DELIVERED
 
 
 @brisk
