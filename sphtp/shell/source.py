@@ -110,7 +110,7 @@ class Source(trio.abc.AsyncResource):
 
         The repairs end ``linger`` seconds after the last message at the latest. Then the source
         ends, and the receivers get the end over their channels. A cancelled call ends the source at
-        once.
+        once; receivers report messages that still waited as lost.
         """
         if self._is_closed:
             await trio.lowlevel.checkpoint()

@@ -113,7 +113,11 @@ class JoinRefused(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """END: the source sends no datagram after ``window.lead``, and no message from ``next`` on."""
+    """END: the source sends no datagram after ``window.lead``, and has no message from ``next`` on.
+
+    Messages below ``next`` may have waited when the source ended. They never leave, and receivers
+    report them as lost.
+    """
 
     window: Window
     next: int
