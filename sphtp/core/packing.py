@@ -141,7 +141,8 @@ class Packing:
         """Return a value as msgpack, behind ``prefix``.
 
         Raises:
-            TypeError, OverflowError: msgpack cannot encode the value.
+            TypeError, OverflowError: msgpack cannot encode the value, or the value is a dict whose
+                first key is a tuple.
             MessageTooLargeError: the peer would refuse the message, because it has too many values,
                 too many arrays, too many far timestamps in a map, or too deep a nesting; or one
                 value in it has 4 GiB or more.
@@ -154,6 +155,15 @@ class Packing:
             return prefix + payload if prefix else payload
         if kind in _BUFFERS and ((size := _BUFFERS[kind]) is None or size(value) > LARGE):
             return b"".join((prefix, *_leaf(value)))
+        if kind is dict:
+            # msgpack has no tuples: receivers unpack one as a list, which is no key in Python, and
+            # drop the message. The keys of a dict are nearly always of one kind, so the first one
+            # shows the mistake. To look at all keys, and at those of inner dicts, would take as
+            # long as packing.
+            for key in value:
+                if isinstance(key, tuple):
+                    raise TypeError("msgpack cannot carry a tuple as a key of a dict")
+                break
         try:
             payload = pack_unbounded(value)
         except (TypeError, BufferError):

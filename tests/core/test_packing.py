@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.packing import (
+    DEFAULT,
     LARGE,
     MALFORMED,
     MAX_DEPTH,
@@ -18,6 +19,7 @@ from sphtp.core.packing import (
     Packing,
     count_elements,
     pack,
+    pack_parts,
     pack_unbounded,
     unpack,
     unpack_many,
@@ -218,6 +220,18 @@ def test_what_msgpack_itself_refuses() -> None:
         with pytest.raises(MessageTooLargeError, match="recursion limit"):
             pack([inside, circle])
     assert unpack(pack([1])) == [1], "the packer is as it was"
+
+
+def test_a_dict_with_tuples_as_keys_is_refused_where_it_is_packed() -> None:
+    """What must hold: no receiver has to drop it."""
+    by_place = {(x, y): x * y for x in range(3) for y in range(3)}
+    packed = msgpack.packb(by_place)
+    with pytest.raises(MALFORMED):
+        unpack(packed)
+    for encode in (pack, pack_parts, lambda value: DEFAULT.pack_many([b"", value])):
+        with pytest.raises(TypeError, match="a tuple as a key"):
+            encode(by_place)
+        encode({})
 
 
 def test_no_value_in_shared_memory() -> None:
