@@ -448,7 +448,8 @@ class Client(ScopedService):
                 client gets the state as ``group.snapshot``.
 
         Raises:
-            RefusedError: the other members have another ``on_death``.
+            RefusedError: the other members have another ``on_death``; or, among neighbours, those
+                with ``state`` are past the first step of this client (``reason`` is ``"state"``).
             ExcludedError: the members that admitted this client are gone, the members cannot reach
                 each other, or another group of this name was founded at the same time.
             SettingsError: an argument is invalid.

@@ -66,7 +66,9 @@ end; the others then send it their contributions to that step.
 **Neighbours.** A member that contributes only to some members waits only for these. Members may
 then be at different steps, by at most ``WINDOW`` apart. To members to which it sends nothing else,
 a member reports its step every ``PROGRESS_EVERY`` steps. These reports also bound the memory,
-because a member holds a contribution only until all others have begun a later step.
+because a member holds a contribution only until all others have begun a later step. A member that
+has to give a newcomer the state may be past the newcomer's first step. It reports its step to all,
+and the next member gives the state. If all are past, the newcomer fails.
 
 Read ``seats``, ``steps``, ``messages`` and then ``machine``.
 """

@@ -140,7 +140,8 @@ Held = dict[tuple[Key, int], bytes]
 class _MemberLink:
     """A channel to another client that is in the group, or wants to join it."""
 
-    __slots__ = ("connected", "held", "hello", "known", "left_at", "number", "outgoing", "peer_id")
+    __slots__ = ("connected", "held", "hello", "known", "left_at", "number", "outgoing", "peer_id",
+                 "reported")  # fmt: skip
 
     def __init__(self, number: int, peer_id: int) -> None:
         self.number = number
@@ -153,6 +154,8 @@ class _MemberLink:
         # The contributions of its HELDs, for its next STATE or INSTALL.
         self.held: Held = {}
         self.left_at: int | None = None
+        # The step of its last PROGRESS.
+        self.reported = -1
 
     @property
     def key(self) -> Key | None:
@@ -228,6 +231,8 @@ class GroupMachine:
         # which this member has given it.
         self._newcomers: dict[Key, int] = {}
         self._supplied: set[Key] = set()
+        # The step of this member's last PROGRESS that passes on the duty to give the state.
+        self._passed_on_at = -1
         # The end of this member's seat if it leaves, and the members that have released it; and the
         # ends of other leaving members that this member has not released.
         self._left_at: int | None = None
@@ -328,17 +333,15 @@ class GroupMachine:
 
     def die(self, why: str) -> None:
         """End at once. The other members count this one as dead. DYING carries ``why`` to them."""
-        if self.state is GroupState.ENDED:
-            return
-        for link in self._links.values():
-            self._send(link, Dying(why))
-        self._fail(StateError("this member has ended"))
+        if self.state is not GroupState.ENDED:
+            self._die(why, StateError("this member has ended"))
 
     def give_state(self, payload: bytes) -> None:
         """Give newcomers the state at the beginning of the present step."""
         for key in self._unsupplied():
             self._supplied.add(key)
             self._send_to(key, StateSnapshot(self.step, payload))
+        self._begin()
 
     # Inputs
 
@@ -436,6 +439,7 @@ class GroupMachine:
                     self.snapshot, self._snapshot_step = payload, at
             case StepReached(reached):
                 self.steps.note_reached(key, reached)
+                link.reported = reached
                 self._newcomers.pop(key, None)
                 self._begin()
         self._consider(now)
@@ -478,6 +482,9 @@ class GroupMachine:
         if opened is None or opened.is_begun or self.state is not GroupState.MEMBER:
             return
         if self._frozen_by is not None or self._flush is not None or self._fails_here():
+            return
+        if self._newcomers and self._unsupplied():
+            # First ``give_state``: among neighbours the step may complete at once.
             return
         for key, data in self.steps.begin():
             link = self._by_key.get(key)
@@ -616,6 +623,7 @@ class GroupMachine:
         if self.state is GroupState.ENDED:
             return
         self._check_admitted()
+        self._pass_on_state()
         if self.state is GroupState.LEAVING and self._is_released():
             _RUNNER.step(self, GroupEvent.RELEASED)
             self._close_all()
@@ -988,9 +996,17 @@ class GroupMachine:
         others = {seat.key for seat in living(self.seats)} - {self.key} - self._lost
         if not others <= self._admitted_by:
             return
-        giver = giver_of_state(self.seats, self._lost)
-        if self.snapshot is None and giver is not None and giver.start < self.step:
-            return
+        if self._snapshot_step != self.step:
+            if self._giver_at(self.step) is not None:
+                return
+            if giver_of_state(self.seats, self._lost, before=self.step) is not None:
+                why = (
+                    f"no member has the state at the beginning of step {self.step} any more, from "
+                    "which this one would take part: those with `state` are ahead"
+                )
+                self._die(why, RefusedError(why, "state"))
+                return
+            self.snapshot = None
         _RUNNER.step(self, GroupEvent.ADMITTED)
         self._admitted_by.clear()
         self.steps.is_placed = True
@@ -999,17 +1015,42 @@ class GroupMachine:
 
     def _unsupplied(self) -> list[Key]:
         """Return the newcomers to which this member has to give the state now."""
-        if not self.terms.has_state or self.steps.opened is None:
+        step = self.step
+        if self.steps.opened is None or self._giver_at(step) != self.key:
             return []
-        giver = giver_of_state(self.seats, self._lost)
-        if giver is None or giver.key != self.key:
-            return []
+        return [key for key, start in self._awaiting_state() if start == step]
+
+    def _awaiting_state(self) -> list[tuple[Key, int]]:
+        """Return the newcomers to which this member has not given the state, with their starts."""
         alive = {seat.key for seat in living(self.seats)}
         return [
-            key
+            (key, start)
             for key, start in self._newcomers.items()
-            if giver.start < start <= self.step and key in alive and key not in self._supplied
+            if key in alive and key not in self._supplied
         ]
+
+    def _giver_at(self, step: int) -> Key | None:
+        """Return the member that gives newcomers the state at the beginning of a step, if any.
+
+        It is the oldest one that has not reported to be past the step. Only among neighbours can
+        members be past a newcomer's first step: it takes the place of a dead member, or the member
+        that had to give it the state has died.
+        """
+        past = {key for key, link in self._by_key.items() if link.reported > step}
+        if self._passed_on_at > step:
+            past.add(self.key)
+        return giver_of_state(self.seats, self._lost | past, before=step)
+
+    def _pass_on_state(self) -> None:
+        """Report this member's step to all if it is past the one whose state it has to give."""
+        step = self.step
+        if self._newcomers and any(
+            start < step and self._giver_at(start) == self.key
+            for _, start in self._awaiting_state()
+        ):
+            self._passed_on_at = step
+            for seat in living(self.seats):
+                self._send_to(seat.key, StepReached(step))
 
     def _handle_leaving(self, link: _MemberLink, key: Key, end: int) -> None:
         if self.steps.is_placed and end > _last_step_from(self.step):
@@ -1042,6 +1083,11 @@ class GroupMachine:
     def _is_released(self) -> bool:
         others = {seat.key for seat in living(self.seats)}
         return others & self._by_key.keys() <= self._releases
+
+    def _die(self, why: str, error: SphtpError) -> None:
+        for link in self._links.values():
+            self._send(link, Dying(why))
+        self._fail(error)
 
     def _fail(self, error: SphtpError) -> None:
         if self.state is GroupState.ENDED:

@@ -162,7 +162,11 @@ class StateSnapshot(NamedTuple):
 
 
 class StepReached(NamedTuple):
-    """PROGRESS: the step that the sender has begun, to members to which it does not contribute."""
+    """PROGRESS: the step that the sender has begun, to members to which it does not contribute.
+
+    A member that is past the first step of a newcomer, so that it cannot give it the state, sends
+    PROGRESS with its present step to all.
+    """
 
     step: int
 

@@ -128,14 +128,22 @@ def has_quorum(seats: Seats, removed: Collection[Key], departed: Container[int])
     return 2 * len(stay) == len(before) and before[0][1] in stay
 
 
-def giver_of_state(seats: Seats, lost: Container[Key]) -> Seat | None:
-    """Return the oldest member that can send the state to newcomers; None if there is none."""
-    givers = [
-        (seat.start, seat.key, seat)
-        for seat in seats
-        if seat.end is None and seat.has_state and seat.key not in lost
-    ]
-    return min(givers)[2] if givers else None
+def giver_of_state(seats: Seats, excluded: Container[Key], *, before: int) -> Key | None:
+    """Return the oldest member that gives the state to newcomers that start at ``before``.
+
+    Return None if there is none but ``excluded`` ones.
+    """
+    return min(
+        [
+            (seat.start, seat.key)
+            for seat in seats
+            if seat.end is None
+            and seat.has_state
+            and seat.start < before
+            and seat.key not in excluded
+        ],
+        default=(0, None),
+    )[1]
 
 
 class StepView(NamedTuple):

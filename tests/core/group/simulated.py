@@ -6,7 +6,7 @@ bit by bit, on the contributions of each step and on their order. ``compute_alon
 one process.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from random import Random
 from struct import Struct
 from typing import Any, Final
@@ -59,6 +59,7 @@ class Worker:
         self.name = name
         self.field = START
         self.began_at: int | None = None
+        self.began_field = START
         self.names: dict[int, tuple[str, ...]] = {}
         self.died: list[tuple[str, int | None]] = []
         self.members: set[Key] = set()
@@ -79,7 +80,7 @@ class Worker:
             name=self.name,
             on_death=self.world.on_death,
             size=self.world.size,
-            has_state=True,
+            has_state=self.world.givers is None or self.name in self.world.givers,
         )
 
     @property
@@ -172,7 +173,7 @@ class Worker:
                 self.world.errors.append(f"{self.name} began anew")
             if machine.snapshot is not None:
                 first, second = STATE.unpack(unpack(machine.snapshot))
-                self.field = first, second
+                self.field = self.began_field = first, second
             self._work_soon()
         if (due := machine.poll_timeout()) is not None:
             world.alarm(self, due)
@@ -238,6 +239,8 @@ class World:
         """What happens when somebody completes a step."""
         self.has_begun = False
         self.is_ring = self.is_alone = False
+        self.givers: Container[str] | None = None
+        """Who gives newcomers the state; None for all."""
         self.sent = self.largest = 0
         self.padding = b""
         """What contributions carry beside their numbers."""
