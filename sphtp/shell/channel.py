@@ -945,11 +945,6 @@ class ServiceChannel(Channel[Any]):
             segment.stop_waiting()
 
     @property
-    def has_ended(self) -> bool:
-        """True if no message follows those that have arrived."""
-        return self._closing or self._connection.closed is not None
-
-    @property
     def has_ready(self) -> bool:
         """True if ``take_ready`` has a message to take."""
         segment = None if self._memory is None else self._memory.inbound
@@ -957,10 +952,12 @@ class ServiceChannel(Channel[Any]):
         return has_entry or bool(self._connection.port.readable)
 
     def take_ready(self) -> list[Any]:
-        """Take the messages that have arrived, perhaps none. Raises as ``receive``."""
-        if not self.has_ready and self._connection.closed is None:
+        """Take messages that have arrived, perhaps not all, and none if there are none.
+
+        Raises as ``receive``.
+        """
+        if not self._take(NO_LIMIT):
             return []
-        self._take(NO_LIMIT, is_all=True)
         taken = list(self._taken)
         self._taken.clear()
         return taken

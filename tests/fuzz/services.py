@@ -153,13 +153,14 @@ class MemberUnderFuzz:
 
     def _settle(self) -> None:
         machine = self.machine
-        for _, outgoing in machine.poll_links():
+        for outgoing in machine.ready.values():
             for data in outgoing:
                 # What it sends, others can read; unless it was let in at a step beyond all others.
                 sent = data.join() if isinstance(data, Parts) else data
                 if machine.step < MOST_STEPS and m.step_of_untrusted(sent) is None:
                     m.decode_group_message_untrusted(sent)
             outgoing.clear()
+        machine.ready.clear()
         if machine.wants_state:
             machine.give_state(pack("state"))
         while machine.closing:

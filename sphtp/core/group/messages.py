@@ -6,6 +6,7 @@ msgpack list: the number of its type, then its fields in order.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,6 +19,9 @@ VERSION: Final = 1
 
 CONTRIBUTION: Final = Struct("<BQ")
 """The head of a contribution: 0, and the number of its step."""
+
+contribution_head: Final[Callable[[int], bytes]] = partial(CONTRIBUTION.pack, 0)
+"""Returns the head of a contribution to a step, the bytes before its msgpack."""
 
 MOST_ADDED: Final = 64
 """The most bytes that a HELD or a SNAPSHOT adds to its contribution or state."""
@@ -177,11 +181,6 @@ GroupMessage = (
 )  # fmt: skip
 
 
-def contribution_head(step: int) -> bytes:
-    """Return the bytes before the msgpack of a contribution to a step."""
-    return CONTRIBUTION.pack(0, step)
-
-
 def contribution_bytes(step: int, data: Contribution) -> bytes:
     """Return a copy of a contribution, to pass on to other members.
 
@@ -197,7 +196,7 @@ def step_of_untrusted(data: bytes | memoryview) -> int | None:
 
     Raises ``RemoteError`` if the contribution has no value, or its step is too large.
     """
-    if data[:1] != b"\x00":
+    if not data or data[0]:
         return None
     if len(data) <= CONTRIBUTION.size:
         raise RemoteError(f"a contribution of {len(data)} bytes")

@@ -24,7 +24,7 @@ seats with their ends are installed.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from sphtp.core.group.messages import (
     Contribution,
@@ -58,27 +58,25 @@ KEPT: Final = 1
 """The number of held steps above which a member looks for steps that it can drop."""
 
 
-class CompleteStep(NamedTuple):
-    """A step and its contributions with their heads, in the order of the members."""
+class GroupStep:
+    """A step of this member: first open, then complete with the contributions of all, or failed."""
 
-    step: int
-    seats: Seats
-    """The members that contributed, in order. If all members exchanged with all, it is the same
-    object as for the step before, as long as the members stay the same."""
-    contributions: list[Contribution]
-    is_own_kept: bool
-    """True if the exchange may still hold this member's own contribution."""
-    last: Seat | None
-    """The member whose contribution completed the step; None if all others had contributed before,
-    or a change of the members completed it."""
+    __slots__ = (
+        "contributions",
+        "is_begun",
+        "is_own_kept",
+        "last",
+        "missing",
+        "neighbours",
+        "payload",
+        "seats",
+        "step",
+    )
 
-
-class OpenStep:
-    """The step to which this member contributes, until it is complete or fails."""
-
-    __slots__ = ("is_begun", "missing", "neighbours", "payload")
-
-    def __init__(self, payload: Contribution, neighbours: frozenset[Place] | None) -> None:
+    def __init__(
+        self, step: int, payload: Contribution, neighbours: frozenset[Place] | None
+    ) -> None:
+        self.step = step
         self.payload = payload
         # The places of the members with which it exchanges; None for all members. Places, because a
         # newcomer that replaces a dead neighbour has the same place, and another key.
@@ -87,6 +85,16 @@ class OpenStep:
         """False while the step is put off: a flush is under way, or a member has to catch up."""
         self.missing: set[Key] = set()
         """The members whose contributions the step lacks."""
+        self.seats: Seats = ()
+        """Of a complete step: the members that contributed, in order. If all members exchanged with
+        all, it is the same object as for the step before, as long as the members stay the same."""
+        self.contributions: list[Contribution] = []
+        """Of a complete step: their contributions with the heads, in the same order."""
+        self.is_own_kept = neighbours is not None
+        """True if the exchange may still hold this member's own contribution."""
+        self.last: Seat | None = None
+        """The member whose contribution completed the step; None if all others had contributed
+        before, or a change of the members completed it."""
 
     def includes(self, seat: Seat) -> bool:
         return self.neighbours is None or seat.place in self.neighbours
@@ -115,9 +123,9 @@ class StepExchange:
         """The members that a flush removes: this member accepts nothing from them."""
         self.dead: dict[Key, None] = {}
         """The former members that the others have agreed to remove, oldest first."""
-        self.opened: OpenStep | None = None
-        """The open step; None between two steps."""
-        self.results: deque[CompleteStep] = deque()
+        self.opened: GroupStep | None = None
+        """The open step, whose contribution ``begin`` sends; None between two steps."""
+        self.results: deque[GroupStep] = deque()
         """The complete steps that the application has not taken, oldest first."""
         # By step: the contributions that a member may still need.
         self._held: dict[int, dict[Key, Contribution]] = {}
@@ -154,10 +162,6 @@ class StepExchange:
 
     # The step
 
-    def open(self, payload: Contribution, neighbours: frozenset[Place] | None) -> None:
-        """Open a step; ``begin`` sends its contribution."""
-        self.opened = OpenStep(payload, neighbours)
-
     def fail(self) -> None:
         """Drop the open step, which fails."""
         self.opened = None
@@ -167,35 +171,42 @@ class StepExchange:
         self.opened = None
         self._held.clear()
 
-    def begin(self) -> list[tuple[Key, Contribution]]:
+    def begin(self) -> Mapping[Key, Contribution]:
         """Begin the open step, and complete it if nothing is missing.
 
-        Return the messages to send, with their receivers. The caller makes sure that no flush is
-        under way. A step among neighbours stays put off until all others are within the window.
+        Return the messages to send, by receiver. The caller makes sure that no flush is under way.
+        A step among neighbours stays put off until all others are within the window.
         """
         opened, step = self.opened, self.step
         if opened is None or opened.is_begun:
-            return []
+            return {}
         if opened.neighbours is not None and step - self._floor() > WINDOW:
-            return []
+            return {}
         opened.is_begun = True
         self.begun = step
         here = self._held.get(step)
         if here is None:
             here = self._held[step] = {}
         here[self.key] = opened.payload
-        leaving: list[tuple[Key, Contribution]] = []
-        for key, seat in self.view.by_key.items():
-            if key == self.key:
-                continue
-            if opened.neighbours is None or seat.place in opened.neighbours:
-                leaving.append((key, opened.payload))
-                self._reported[key] = step
-            elif step - self._reported.get(key, -1) >= PROGRESS_EVERY:
-                leaving.append((key, encode_group_message(StepReached(step))))
-                self._reported[key] = step
+        leaving = dict.fromkeys(self.view.by_key, opened.payload)
+        leaving.pop(self.key, None)
+        if opened.neighbours is not None:
+            self._leave_out_others(leaving, opened)
+            self._reported.update(dict.fromkeys(leaving, step))
+        else:
+            self._reported = dict.fromkeys(leaving, step)
         self.refresh()
         return leaving
+
+    def _leave_out_others(self, leaving: dict[Key, Contribution], opened: GroupStep) -> None:
+        """Remove the members that are no neighbours; those that need a report get one instead."""
+        for key in tuple(leaving):
+            if opened.includes(self.view.by_key[key]):
+                continue
+            if self.step - self._reported.get(key, -1) >= PROGRESS_EVERY:
+                leaving[key] = encode_group_message(StepReached(self.step))
+            else:
+                del leaving[key]
 
     def refresh(self) -> None:
         """Find the members whose contributions the open step lacks; complete it if none does."""
@@ -203,7 +214,9 @@ class StepExchange:
         if opened is None or not opened.is_begun:
             return
         by_key = self.view.by_key
-        opened.missing = by_key.keys() - self._held[self.step].keys() - self.dead.keys()
+        opened.missing = by_key.keys() - self._held[self.step].keys()
+        if self.dead:
+            opened.missing -= self.dead.keys()
         if opened.neighbours is not None:
             opened.missing = {key for key in opened.missing if opened.includes(by_key[key])}
         if not opened.missing:
@@ -250,12 +263,13 @@ class StepExchange:
         self._reached.pop(key, None)
         self._reported.pop(key, None)
 
-    def _complete(self, opened: OpenStep, last_key: Key | None = None) -> None:
+    def _complete(self, opened: GroupStep, last_key: Key | None = None) -> None:
         """Complete a step without missing contributions, unless it waits for a newcomer."""
         if self.on_death is OnDeath.WAIT and self._waits_for_return(opened):
             return
         step, view, here = self.step, self.view, self._held[self.step]
-        seats, keys = view.members, list(view.by_key)
+        seats: Seats = view.members
+        keys: Iterable[Key] = view.by_key
         if opened.neighbours is not None or not view.by_key.keys() <= here.keys():
             keys = [
                 key
@@ -263,25 +277,29 @@ class StepExchange:
                 if key in here and (opened.includes(seat) or key == self.key)
             ]
             seats = tuple([view.by_key[key] for key in keys])
-        contributions = [here[key] for key in keys]
+        opened.seats, opened.contributions = seats, list(map(here.__getitem__, keys))
         self.opened = None
         self.step = step + 1
         if self.step >= view.end:
             self.view = view_at(self._seats, self.step)
-        is_own_kept = opened.neighbours is not None
-        if not is_own_kept:
+        if not opened.is_own_kept:
             # It was sent to every member before all later messages of this one. A member that lacks
             # it has lost the channel to this member, and gets it from others or not at all.
             del here[self.key]
-        last = None if last_key is None else view.by_key.get(last_key)
-        self.results.append(CompleteStep(step, seats, contributions, is_own_kept, last))
+            if len(view.by_key) <= 2:
+                # No third member can lack the contribution of the other one. So its memory is free
+                # before the next step, which then finds it in the caches of the processor.
+                del self._held[step]
+        if last_key is not None:
+            opened.last = view.by_key.get(last_key)
+        self.results.append(opened)
         if len(self._held) > KEPT:
             # A member that contributed to this step needs no contributions to earlier ones.
-            floor = self._floor() if is_own_kept else step
+            floor = self._floor() if opened.is_own_kept else step
             for old in [step for step in self._held if step < floor]:
                 del self._held[old]
 
-    def _waits_for_return(self, opened: OpenStep) -> bool:
+    def _waits_for_return(self, opened: GroupStep) -> bool:
         """Return True if the step waits for a newcomer in the place of a dead member."""
         return any(
             opened.includes(seat)

@@ -135,7 +135,9 @@ class Worker:
         """Perform what the machine wants."""
         machine, world = self.machine, self.world
         while True:
-            for number, outgoing in machine.poll_links():
+            ready = tuple(machine.ready.items())
+            machine.ready.clear()
+            for number, outgoing in ready:
                 while outgoing:
                     data = outgoing.popleft()
                     if isinstance(data, Parts):
