@@ -1,7 +1,7 @@
 """The encoding of a channel's messages before they leave, and their decoding on arrival."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sphtp.core.packing import NO_LIMIT, PLAIN, Parts
 from sphtp.errors import LocalError
@@ -9,6 +9,10 @@ from sphtp.errors import LocalError
 if TYPE_CHECKING:
     # Programs without types of messages do not load this module.
     from sphtp.core.messages import MessageCodec
+
+
+WORTH_A_VIEW: Final = 16 * 1024
+"""The bytes of a message from which a copy costs more than to watch when a view of it is gone."""
 
 
 class Encoding(Protocol):
@@ -109,8 +113,8 @@ class RawEncoding:
 class HeldEncoding(RawEncoding):
     """The encoding of a service whose messages are bytes or parts, and which never changes them.
 
-    A message that comes by shared memory is a view of it. The sender cannot reuse the memory while
-    the view exists.
+    A large message that comes by shared memory is a view of it. The sender cannot reuse the memory
+    while the view exists. A message of less than ``WORTH_A_VIEW`` bytes is copied at once.
     """
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
@@ -123,9 +127,8 @@ class HeldEncoding(RawEncoding):
         return value if type(value) is Parts else Parts(value)
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
-        """Return a list with the memory itself, which the peer may still change."""
-        del is_copied
-        return [payload]
+        """Return a list with the memory itself, which the peer may still change, or a copy."""
+        return [bytes(payload) if is_copied and len(payload) < WORTH_A_VIEW else payload]
 
 
 RAW = RawEncoding()

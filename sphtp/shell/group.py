@@ -20,10 +20,13 @@ task sleeps; and when the next step begins, if the program computes.
 **Copies.** A large array is copied from the caller's memory into a segment that all peers on this
 host read. It is copied again only if a peer may still need it when the step is over. A smaller one
 is copied into the segment of each peer. A received array stays in its segment as long as others may
-lack it, and is copied once, for the program. Each further copy of 400 kB would cost a fifth of a
-step of two workers, because fresh memory of that size costs a hundred page faults. So the copy goes
-into the memory of an earlier array that the program has dropped. With ``array_views`` there is no
-such copy: the program reads the memory to which the peer wrote.
+lack it, and is copied once, for the program. A contribution of less than 16 KiB is copied out of
+the segment at once: to free its region later costs more. In a group of two, nobody else can lack a
+contribution. So its region is free at the end of the step, and the next one is written to the same
+memory, which is in the caches. Each further copy of 400 kB would cost a fifth of a step of two
+workers, because fresh memory of that size costs a hundred page faults. So the copy goes into the
+memory of an earlier array that the program has dropped. With ``array_views`` there is no such copy:
+the program reads the memory to which the peer wrote.
 """
 
 import math
