@@ -945,6 +945,11 @@ class ServiceChannel(Channel[Any]):
             segment.stop_waiting()
 
     @property
+    def has_ended(self) -> bool:
+        """True if no message follows those that have arrived."""
+        return self._closing or self._connection.closed is not None
+
+    @property
     def has_ready(self) -> bool:
         """True if ``take_ready`` has a message to take."""
         segment = None if self._memory is None else self._memory.inbound

@@ -695,7 +695,7 @@ class LockstepGroup(ScopedService):
             # sees the right member as the last one.
             self._take_missing(but=number)
         # A channel that has ended raises after its last message.
-        while self._take(number):
+        while self._take(number) and (channel.has_ready or channel.has_ended):
             pass
         if number in self._blocked:
             self._send(number, self._blocked[number])
@@ -728,7 +728,8 @@ class LockstepGroup(ScopedService):
     def _take_missing(self, *, but: int | None = None) -> None:
         """Pass on the messages of the members that the step lacks, except those of one channel."""
         for number in self._machine.awaited:
-            if number != but:
+            channel = self._channels.get(number)
+            if number != but and channel is not None and channel.has_ready:
                 self._take(number)
 
     def _take_step(self) -> bool:
