@@ -282,7 +282,7 @@ class LockstepGroup(ScopedService):
         self._members: tuple[GroupMember, ...] = ()
         self._rank = 0
         self._contributed_at = -math.inf
-        # ``trio.current_time`` without the way to the clock, which takes three of four calls.
+        # ``trio.current_time`` makes four calls, three of which only find this clock.
         self._time = trio.lowlevel.current_clock().current_time
         self._memory = ArrayMemory(are_views=node.array_views, least=node.shared_memory_threshold)
         self.statistics = StepStatistics[GroupMember]()
@@ -387,7 +387,8 @@ class LockstepGroup(ScopedService):
         by shared memory is a read-only view of that memory, without a copy.
 
         If the call is cancelled while it waits, or ends with an error of ``state`` of
-        ``Client.join``, the step goes on with the value; ``resume`` waits for its end.
+        ``Client.join``, the step goes on with the value; ``resume`` waits for its end. A step at
+        which this member has to give a newcomer the state begins only when it has given it.
 
         Raises:
             MemberDiedError: a member died, and ``on_death`` is ``"raise"``. All members raise it at
@@ -695,7 +696,7 @@ class LockstepGroup(ScopedService):
             # sees the right member as the last one.
             self._take_missing(but=number)
         # A channel that has ended raises after its last message.
-        while self._take(number) and (channel.has_ready or channel.has_ended):
+        while self._take(number) and channel.has_ended:
             pass
         if number in self._blocked:
             self._send(number, self._blocked[number])
@@ -707,16 +708,19 @@ class LockstepGroup(ScopedService):
         return is_awaited
 
     def _take(self, number: int) -> bool:
-        """Pass arrived messages of a channel to the machine. Return false if there are none."""
+        """Pass all arrived messages of a channel to the machine. Return false if there are none."""
         channel, machine = self._channels.get(number), self._machine
         if channel is None:
             return False
         now = self._time()
         try:
-            messages = channel.take_ready()
-            for data in messages:
-                self._is_changed |= machine.handle_message_untrusted(now, number, data)
-            return bool(messages)
+            # Nothing would wake this member for messages that it leaves.
+            while messages := channel.take_ready():
+                for data in messages:
+                    self._is_changed |= machine.handle_message_untrusted(now, number, data)
+                if not channel.has_ready:
+                    return True
+            return False
         except RemoteError as error:
             machine.counters["malformed"] += 1
             channel.abort(str(error))

@@ -155,7 +155,8 @@ class _MemberLink:
         # The contributions of its HELDs, for its next STATE or INSTALL.
         self.held: Held = {}
         self.left_at: int | None = None
-        # The step of its last PROGRESS.
+        # The step of its last PROGRESS. Its contributions do not count: it may owe the state of
+        # the step to which it has contributed.
         self.reported = -1
 
     @property
@@ -493,9 +494,12 @@ class GroupMachine:
             return
         if steps.view.death is not None and self._fails_here():
             return
-        if self._newcomers and self._unsupplied():
-            # First ``give_state``: among neighbours the step may complete at once.
-            return
+        if self._newcomers:
+            # The step before may have completed while a newcomer waited for its state.
+            self._pass_on_state()
+            if self._unsupplied():
+                # First ``give_state``: among neighbours the step may complete at once.
+                return
         for key, data in steps.begin().items():
             link = links.get(key)
             if link is not None:
@@ -622,6 +626,8 @@ class GroupMachine:
         if self.state is GroupState.ENDED:
             return
         self._check_admitted()
+        if self.has_ended:
+            return
         self._pass_on_state()
         if self.state is GroupState.LEAVING and self._is_released():
             _RUNNER.step(self, GroupEvent.RELEASED)
@@ -1032,8 +1038,8 @@ class GroupMachine:
         """Return the member that gives newcomers the state at the beginning of a step, if any.
 
         It is the oldest one that has not reported to be past the step. Only among neighbours can
-        members be past a newcomer's first step: it takes the place of a dead member, or the member
-        that had to give it the state has died.
+        members be past a newcomer's first step: the newcomer takes the place of a dead member, or
+        the member that had to give it the state has died, or gives it late.
         """
         past = {key for key, link in self._by_key.items() if link.reported > step}
         if self._passed_on_at > step:

@@ -72,6 +72,8 @@ class Worker:
         self.failure: Exception | None = None
         self.incarnation = world.draw()
         self.pause = 0.0
+        self.gives_state = True
+        """False while its call of ``exchange`` is cancelled: a later one gives the state."""
         self.machine = GroupMachine(world.now, self.key, self._terms())
 
     def _terms(self) -> GroupTerms:
@@ -143,7 +145,7 @@ class Worker:
                     if isinstance(data, Parts):
                         data = memoryview(data.join())
                     world.send(self, number, data)
-            if machine.wants_state:
+            if machine.wants_state and self.gives_state:
                 machine.give_state(pack(STATE.pack(*self.field)))
                 continue
             break

@@ -68,6 +68,19 @@ class Pair(World):
         ]
 
 
+class Path(World):
+    """Members of which each exchanges with the one before it, and with the one behind it."""
+
+    def neighbours(self, worker: Worker) -> list[Key]:
+        place = NAMES.index(worker.name)
+        near = NAMES[max(place - 1, 0) : place + 2]
+        return [
+            seat.key
+            for seat in worker.machine.members
+            if seat.name in near and seat.key != worker.key
+        ]
+
+
 def pair_with_eldest(seed: int, on_death: OnDeath, *, givers: Container[str] = NAMES) -> Pair:
     """``eldest`` gives newcomers the state as long as it can, and is ahead of the two."""
     world = Pair(seed, on_death, size=3, last=2 * WINDOW)
@@ -114,6 +127,27 @@ def test_a_newcomer_whose_state_nobody_has_is_told_so() -> None:
     assert again.failure.reason == "state"
 
 
+def test_a_member_that_gets_past_the_step_whose_state_it_owes_passes_the_duty_on() -> None:
+    """What must hold: the newcomer does not wait for ever.
+
+    The eldest has begun the newcomer's first step when it hears of it, and its call of ``exchange``
+    is cancelled; then the contribution comes that completes the step.
+    """
+    world = Path(0, OnDeath.WAIT, size=3, last=60)
+    eldest, one, other = [world.add(name, 3 + 2 * at) for at, name in enumerate(NAMES)]
+    eldest.pause = other.pause = 0.001
+    one.pause = 3.0
+    world.run(lambda: other.step > 5)
+    eldest.gives_state = False
+    world.kill(other)
+    late: list[Worker] = []
+    world.call_later(4.44, lambda: late.append(world.add("other")))
+    world.run(lambda: bool(late))
+    (again,) = late
+    world.run(lambda: all(it.step >= world.last for it in (eldest, one, again)))
+    assert world.errors == []
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_member_gives_the_state_before_a_step_that_is_complete_at_once(seed: int) -> None:
     world = pair_with_eldest(seed, OnDeath.CONTINUE)
@@ -143,8 +177,13 @@ def test_a_newcomer_whose_giver_dies_gets_a_state_or_an_error(seed: int) -> None
     world.call_later(world.random.uniform(0.2, 0.6), lambda: world.kill(oldest))
     world.run(lambda: all(it.step >= 400 for it in world.present))
     assert {it.name for it in world.present} >= {it.name for it in workers if it is not oldest}
+    alone = {it.name: compute_alone([(it.name,)] * 401) for it in workers}
     for worker in late:
         if worker.failure is not None:
             assert isinstance(worker.failure, RefusedError)
             assert worker.failure.reason == "state"
+        else:
+            at = worker.began_at
+            assert at is not None
+            assert worker.began_field in [fields[at] for fields in alone.values()]
     assert world.errors == []
