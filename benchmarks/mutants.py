@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PARTS: Final = (
@@ -201,7 +202,7 @@ def _run(
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    if process.returncode == 0:
+    if process.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
     failed = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     return failed[0].split(" - ")[0].split(" ", 1)[1] if failed else output[-300:]
@@ -221,13 +222,17 @@ def _catch(path: Path, text: str, tree: Path, stages: list[list[str]], **limits:
         for tests in stages:
             _write(path, text)
             while failed := _run(tree, tests, unsteady, **limits):
+                # Without "::" it is no test: a module that fails to load, or a timeout.
                 is_test = "::" in failed
-                if not is_test or _run(tree, [failed], **limits):
+                alone = [failed] if is_test else tests
+                if not is_test or _run(tree, alone, **limits):
                     _write(path, whole)
-                    if not is_test or not _run(tree, [failed], **limits):
+                    if not _run(tree, alone, **limits):
                         return {"caught": failed, "unsteady": unsteady}
                     _write(path, text)
                 unsteady.append(failed)
+                if not is_test:
+                    break
     finally:
         _write(path, whole)
     return {"caught": None, "unsteady": unsteady}
