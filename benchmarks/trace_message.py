@@ -76,9 +76,9 @@ class Recorder:
         sys.setprofile(None)
         return Passage(tuple(self._calls))
 
-    def departures(self) -> list[Passage]:
-        """Return the calls from the start to the first datagram that left; nothing if none has."""
-        return [] if self._sent is None else [self._sent]
+    def departure(self) -> Passage | None:
+        """Return the calls from the start to the first datagram that left; None if none has."""
+        return self._sent
 
     def _note(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
@@ -112,7 +112,7 @@ async def _trace(messages: int) -> dict[str, Passage]:
     """Return the median way of each kind of message."""
     number = WARM_UP + messages
     recorder, payload = Recorder(), bytes(SIZE)
-    leaving, arriving, answering, answered = [list[Passage]() for _ in range(4)]
+    leaving, arriving, answering, answered = [list[Passage | None]() for _ in range(4)]
     with trio.fail_after(DEADLINE):
         async with (
             sphtp.open_node(HOST, config=PACKETS) as node,
@@ -129,18 +129,18 @@ async def _trace(messages: int) -> dict[str, Passage]:
                     recorder.start()
                     await channel.send(payload)
                     recorder.stop()
-                    # A message is corked if an ack has left within the last 100 us.
-                    leaving += recorder.departures()
+                    # None for a message that is corked: an ack has left within the last 100 us.
+                    leaving.append(recorder.departure())
             async with await node.accept() as channel:
                 for _ in range(number):
                     recorder.start()
                     await channel.send(payload)
                     await channel.receive()
                     answered.append(recorder.stop())
-                    answering += recorder.departures()
+                    answering.append(recorder.departure())
     return {
         "send to sendmsg": _median(leaving[WARM_UP:]),
-        "recvmsg to receive": _median([it for it in arriving[WARM_UP:] if it.is_lone]),
+        "recvmsg to receive": _median([it for it in arriving[WARM_UP:] if it and it.is_lone]),
         "send to sendmsg, an answer": _median(answering[WARM_UP:]),
         "recvmsg to receive, an answer": _median(answered[WARM_UP:]),
     }
@@ -157,8 +157,8 @@ async def _started_peer(port: int, messages: int) -> AsyncIterator[None]:
         await peer.wait()
 
 
-def _median(passages: list[Passage]) -> Passage:
-    ordered = sorted(passages, key=lambda passage: len(passage.calls))
+def _median(passages: list[Passage | None]) -> Passage:
+    ordered = sorted(filter(None, passages), key=lambda passage: len(passage.calls))
     return ordered[len(ordered) // 2]
 
 

@@ -155,7 +155,7 @@ class Packing:
             return prefix + payload if prefix else payload
         if kind in _BUFFERS and ((size := _BUFFERS[kind]) is None or size(value) > LARGE):
             return b"".join((prefix, *_leaf(value)))
-        if kind is dict:
+        if isinstance(value, dict):
             # msgpack has no tuples: receivers unpack one as a list, which is no key in Python, and
             # drop the message. The keys of a dict are nearly always of one kind, so the first one
             # shows the mistake. To look at all keys, and at those of inner dicts, would take as

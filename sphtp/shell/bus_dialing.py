@@ -42,7 +42,7 @@ STALLED: Final = 15.0
 """The seconds without a connection after which a TLS address is dialled anew.
 
 If the peer closes a connection during its TLS handshake, NNG 1.11 can stop dialling for ever. An
-attempt takes up to 10 s, and the pause before it 2 s.
+handshake may take up to 10 s, by a limit of NNG, and the pause before it 2 s.
 """
 
 LOOK_INTERVAL: Final = 1.0
@@ -77,12 +77,12 @@ class _Ends:
 
 
 class _Dialled:
-    """NNG's dialer of an address, and the time at which it was last seen connected."""
+    """NNG's dialer of an address, and the time since which it has had no connection."""
 
     def __init__(self, dialer: Any) -> None:
         self.dialer = dialer
-        self.seen_at: float | None = None
-        """None until the first look."""
+        self.waiting_since: float | None = None
+        """The last look that saw a connection, or the last dial; None before the first look."""
 
 
 class BusSocket:
@@ -174,10 +174,10 @@ class BusSocket:
         pipes = [nng.nng_pipe_dialer(pipe.pipe) for pipe in self._socket.pipes]
         connected = {nng.nng_dialer_id(dialer) for dialer in pipes}
         for url, dialled in self._dialled.items():
-            if dialled.seen_at is None or nng.nng_dialer_id(dialled.dialer[0]) in connected:
-                dialled.seen_at = now
-            elif now - dialled.seen_at >= STALLED:
-                dialled.seen_at = now
+            if dialled.waiting_since is None or nng.nng_dialer_id(dialled.dialer[0]) in connected:
+                dialled.waiting_since = now
+            elif now - dialled.waiting_since >= STALLED:
+                dialled.waiting_since = now
                 # Without usable files the old attempt goes on.
                 with suppress(pynng.NNGException, SettingsError):
                     stalled, dialled.dialer = dialled.dialer, self._start(url)
@@ -214,9 +214,13 @@ def _dial(opened: Any, url: str, config: Any) -> Any:
     # would set it at the socket, where the last one would apply to all dialers.
     dialer = ffi.new("nng_dialer *")
     pynng.check_err(nng.nng_dialer_create(dialer, opened.socket, url.encode()))
-    if config is not None:
-        pynng.Dialer(dialer, opened).tls_config = config
-    pynng.check_err(nng.nng_dialer_start(dialer[0], nng.NNG_FLAG_NONBLOCK))
+    try:
+        if config is not None:
+            pynng.Dialer(dialer, opened).tls_config = config
+        pynng.check_err(nng.nng_dialer_start(dialer[0], nng.NNG_FLAG_NONBLOCK))
+    except pynng.NNGException:
+        nng.nng_dialer_close(dialer[0])
+        raise
     return dialer
 
 

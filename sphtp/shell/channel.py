@@ -224,8 +224,8 @@ class Channel(trio.abc.Channel[T]):
             trio.BrokenResourceError: the channel ended otherwise: the peer closed it or vanished,
                 for example. The text has the cause.
             TypeError, OverflowError: msgpack cannot carry the value. A tuple arrives as a list,
-                which is no key of a dict: a dict with tuples as keys raises, and the peer drops a
-                message that has such a dict inside.
+                which is no key of a dict: a dict whose first key is a tuple raises, and the peer
+                drops a message that has a tuple as any other key, or as a key inside.
             WireError: the value has no type of ``messages``, or a field is out of bounds; the text
                 names it.
             LocalError: there is no such lane.

@@ -508,11 +508,13 @@ def _close(zeroconf: "Zeroconf") -> None:
     import asyncio
 
     async def end_calls() -> None:
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-        # They end in their next turn.
-        await asyncio.sleep(0)
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls, timeout=1)
 
     if zeroconf.loop is not None and zeroconf.loop.is_running():
-        asyncio.run_coroutine_threadsafe(end_calls(), zeroconf.loop).result()
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(end_calls(), zeroconf.loop).result(timeout=2)
     zeroconf.close()
