@@ -271,7 +271,7 @@ class LockstepGroup(ScopedService):
         self._is_awaited = False
         self._is_polling = False
         # True if the machine may have outputs since they were last taken.
-        self._is_changed = False
+        self._may_have_outputs = False
         self._changed = trio.lowlevel.ParkingLot()
         # The time of the machine's next timer, and the scope of the task that sleeps until then.
         self._due: float | None = None
@@ -556,7 +556,7 @@ class LockstepGroup(ScopedService):
         With ``in_loop`` the messages are only queued, because the loop sends next anyway.
         """
         machine, steps = self._machine, self._steps
-        self._is_changed = False
+        self._may_have_outputs = False
         self._poll(in_loop=in_loop)
         while steps.opened is not None and not self._is_polling and self._take_or_await():
             self._poll(in_loop=in_loop)
@@ -717,7 +717,7 @@ class LockstepGroup(ScopedService):
             # Nothing would wake this member for messages that it leaves.
             while messages := channel.take_ready():
                 for data in messages:
-                    self._is_changed |= machine.handle_message_untrusted(now, number, data)
+                    self._may_have_outputs |= machine.handle_message_untrusted(now, number, data)
                 if not channel.has_ready:
                     return True
             return False
@@ -742,7 +742,7 @@ class LockstepGroup(ScopedService):
             for number, channel in tuple(self._channels.items()):
                 if channel.has_ready:
                     self._take(number)
-            if self._is_changed or self._wakers:
+            if self._may_have_outputs or self._wakers:
                 self._perform()
         return self._steps.opened is None or self._machine.wants_state
 
@@ -777,7 +777,7 @@ class LockstepGroup(ScopedService):
     def _lose(self, number: int) -> None:
         self._channels.pop(number, None)
         self._machine.handle_link_lost(trio.current_time(), number)
-        self._is_changed = True
+        self._may_have_outputs = True
         self._ends[number].set()
 
     # Tasks

@@ -142,7 +142,7 @@ class _MemberLink:
     """A channel to another client that is in the group, or wants to join it."""
 
     __slots__ = ("connected", "held", "hello", "known", "left_at", "number", "outgoing", "peer_id",
-                 "reported")  # fmt: skip
+                 "progress")  # fmt: skip
 
     def __init__(self, number: int, peer_id: int) -> None:
         self.number = number
@@ -157,7 +157,7 @@ class _MemberLink:
         self.left_at: int | None = None
         # The step of its last PROGRESS. Its contributions do not count: it may owe the state of
         # the step to which it has contributed.
-        self.reported = -1
+        self.progress = -1
 
     @property
     def key(self) -> Key | None:
@@ -457,7 +457,7 @@ class GroupMachine:
                     self.snapshot, self._snapshot_step = payload, at
             case StepReached(reached):
                 self.steps.note_reached(key, reached)
-                link.reported = reached
+                link.progress = reached
                 self._newcomers.pop(key, None)
                 self._begin()
         self._consider(now)
@@ -1041,7 +1041,7 @@ class GroupMachine:
         members be past a newcomer's first step: the newcomer takes the place of a dead member, or
         the member that had to give it the state has died, or gives it late.
         """
-        past = {key for key, link in self._by_key.items() if link.reported > step}
+        past = {key for key, link in self._by_key.items() if link.progress > step}
         if self._passed_on_at > step:
             past.add(self.key)
         return giver_of_state(self.seats, self._lost | past, before=step)

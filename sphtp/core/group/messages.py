@@ -166,10 +166,10 @@ class StateSnapshot(NamedTuple):
 
 
 class StepReached(NamedTuple):
-    """PROGRESS: the step that the sender has begun, to members to which it does not contribute.
+    """PROGRESS: the sender's present step, to members to which it does not contribute.
 
     A member that is past the first step of a newcomer, so that it cannot give it the state, sends
-    PROGRESS with its present step to all.
+    PROGRESS to all.
     """
 
     step: int

@@ -133,17 +133,12 @@ def giver_of_state(seats: Seats, excluded: Container[Key], *, before: int) -> Ke
 
     Return None if there is none but ``excluded`` ones.
     """
-    return min(
-        [
-            (seat.start, seat.key)
-            for seat in seats
-            if seat.end is None
-            and seat.has_state
-            and seat.start < before
-            and seat.key not in excluded
-        ],
-        default=(0, None),
-    )[1]
+    givers = [
+        (seat.start, seat.key)
+        for seat in seats
+        if seat.end is None and seat.has_state and seat.start < before and seat.key not in excluded
+    ]
+    return min(givers)[1] if givers else None
 
 
 class StepView(NamedTuple):
