@@ -18,8 +18,8 @@ STEEPEST = 1.5
 class Cubic(LossBased):
     """The controller CUBIC.
 
-    ``_peak`` is W_max of RFC 9438, ``_prior`` is cwnd_prior, and ``_reno`` is W_est, all in
-    datagrams. ``_inflection`` is K, in seconds.
+    ``_peak`` is W_max of RFC 9438, and ``_prior`` is cwnd_prior, in bytes, so that they hold for
+    datagrams of any size. ``_reno`` is W_est, in datagrams, and ``_inflection`` is K, in seconds.
     """
 
     def __init__(self, datagram: int, limit: int) -> None:
@@ -70,8 +70,6 @@ class Cubic(LossBased):
 
     def resize(self, datagram: int) -> None:
         """Adopt another size of datagrams; the curve, which counts in datagrams, begins anew."""
-        scale = self._datagram / datagram
-        self._peak, self._prior = self._peak * scale, self._prior * scale
         super().resize(datagram)
         self._slow.resize(datagram)
         self._epoch = None
@@ -90,12 +88,12 @@ class Cubic(LossBased):
             ack.size / self.window
         )
         # From the window of the last loss on, Reno grows by a full datagram again.
-        growth = RENO_GROWTH if self._reno < self._prior else 1.0
+        growth = RENO_GROWTH if self._reno * self._datagram < self._prior else 1.0
         self._reno += growth * ack.size / self.window
         return round(max(grown, self._reno) * self._datagram)
 
     def _shrink(self) -> None:
-        self._prior = self.window / self._datagram
+        self._prior = float(self.window)
         # Fast convergence: a window that shrinks again makes room for a newcomer.
         self._peak = self._prior * (1 + BETA) / 2 if self._prior < self._peak else self._prior
         self._set_window(int(self.window * BETA))
@@ -105,10 +103,10 @@ class Cubic(LossBased):
     def _begin_epoch(self, now: float) -> None:
         self._epoch = now
         self._reno = self.window / self._datagram
-        self._peak = max(self._peak, self._reno)
-        self._inflection = ((self._peak - self._reno) / C) ** (1 / 3)
+        self._peak = max(self._peak, float(self.window))
+        self._inflection = ((self._peak - self.window) / self._datagram / C) ** (1 / 3)
 
     def _curve(self, when: float) -> float:
         """Return W_cubic of RFC 9438 at a time, in datagrams."""
         elapsed = when - (self._epoch or 0.0) - self._inflection
-        return C * elapsed * elapsed * elapsed + self._peak
+        return C * elapsed * elapsed * elapsed + self._peak / self._datagram

@@ -92,7 +92,7 @@ class LossBased(ABC):
         self._datagram = datagram
         self._limit = limit
         self._threshold = float("inf")
-        # The window at the last loss, in datagrams; only CUBIC uses it.
+        # The window at the last loss, or less after fast convergence, in bytes; only CUBIC uses it.
         self._peak = 0.0
         self._recovery: RecoveryEpoch[Checkpoint] = RecoveryEpoch()
 
@@ -138,15 +138,14 @@ class LossBased(ABC):
         self._set_window(self.window)
 
     def _react(self, now: float) -> None:
-        peak = self._peak * self._datagram
-        self._recovery.begin(now, Checkpoint(self.window, self._threshold, peak))
+        self._recovery.begin(now, Checkpoint(self.window, self._threshold, self._peak))
         # A loss at the smallest window is no evidence of the capacity of the path.
         if self.window > FEWEST_DATAGRAMS * self._datagram:
             self._shrink()
 
     def _undo(self, before: Checkpoint) -> None:
         self._set_window(max(before.window, self.window))
-        self._threshold, self._peak = before.threshold, before.peak / self._datagram
+        self._threshold, self._peak = before.threshold, before.peak
 
     def _set_window(self, window: int) -> None:
         self.window = min(max(window, FEWEST_DATAGRAMS * self._datagram), self._limit)
