@@ -41,7 +41,7 @@ RECONNECT_MAX: Final = 2000
 STALLED: Final = 15.0
 """The seconds without a connection after which a TLS address is dialled anew.
 
-If the peer closes a connection during its TLS handshake, NNG 1.11 can stop dialling for ever. An
+If the peer closes a connection during its TLS handshake, NNG 1.11 can stop dialling for ever. A
 handshake may take up to 10 s, by a limit of NNG, and the pause before it 2 s.
 """
 

@@ -293,8 +293,7 @@ class GroupMachine:
         taken, and ``LocalError`` for a neighbour that is no member.
         """
         steps = self.steps
-        if self.failure is not None or self.state is not GroupState.MEMBER:
-            self.check()
+        self.check()
         if steps.opened is not None or steps.results:
             raise StateError(f"step {self.step} is under way")
         places = None
@@ -490,9 +489,7 @@ class GroupMachine:
         opened = steps.opened
         if opened is None or opened.is_begun or self.state is not GroupState.MEMBER:
             return
-        if self._frozen_by is not None or self._flush is not None:
-            return
-        if steps.view.death is not None and self._fails_here():
+        if self._frozen_by is not None or self._flush is not None or self._fails_here():
             return
         if self._newcomers:
             # The step before may have completed while a newcomer waited for its state.
