@@ -1,10 +1,9 @@
 """Serial numbers, which wrap around (RFC 1982).
 
 Sequences have 64 bits inside and never wrap in practice. On the wire they are cut to fewer bits:
-packets and messages of a channel to 16, datagrams of a stream, credit and revisions to 32. The
-receiver restores the full number as the one nearest to a reference, such as the highest number
-received. The result is right as long as the two are less than half a span apart, which windows
-guarantee.
+packets and messages of a channel to 16, datagrams and session messages of a stream, credit and
+revisions to 32. The receiver restores the full number as the one nearest to a reference, such as
+the highest number received. The result is right as long as the two are less than half a span apart.
 """
 
 from typing import Final

@@ -29,7 +29,7 @@ V = TypeVar("V")
 INFINITY: Final = float("inf")
 
 SLACK: Final = 64
-"""The number of stale entries up to which a heap is not rebuilt."""
+"""The number of entries, beyond two for each key, up to which a heap is not rebuilt."""
 
 
 def earliest(*times: float | None) -> float | None:
@@ -241,8 +241,8 @@ class Liveness:
         """Let ``number`` expire in ``wait`` seconds unless it is refreshed before.
 
         All calls need the same ``wait``. A call has no effect on a member that expires earlier
-        anyway, is not watched, or is doubted already. Return True if the member was no suspect
-        before.
+        anyway, is not watched, or is doubted already. Return True if the call has made a suspect of
+        the member.
         """
         suspected_at, end = self._fresh.due(number), self._suspect.due(number)
         is_new = suspected_at is not None
@@ -281,5 +281,7 @@ class Liveness:
         return [number for number, _ in taken]
 
     def next_due(self) -> float | None:
-        """Return the time at which the next member becomes a suspect or expires."""
+        """Return the time at which the next member becomes a suspect or expires; None if there is
+        no member.
+        """
         return earliest(self._fresh.next_due(), self._suspect.next_due(), self._doubted.next_due())

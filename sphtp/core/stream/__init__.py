@@ -1,7 +1,8 @@
 """Streams: messages from one source to many receivers, which request lost datagrams by negative
 acknowledgements, NAKs (Ultra Messaging).
 
-Read in this order. ``wire`` and ``records`` are the formats, ``settings`` the timers and limits.
+Read in this order. ``wire`` and ``records`` are the formats of datagrams, ``settings`` the timers
+and limits.
 
 The source: ``transmission`` numbers and bundles messages. ``transmission_window`` keeps sent
 datagrams for repairs, and schedules the session messages that announce them in silence.
@@ -13,7 +14,7 @@ The receiver: ``loss_map`` holds the missing datagrams, ``nak`` requests them or
 ``receiver`` is the transport session. Above it, for each topic: ``unrecoverable_loss`` finds the
 messages that no datagram can bring any more, ``ordered_delivery`` keeps messages that wait for
 earlier ones, ``delivery`` is the controller, and ``late_join`` fetches messages from the source's
-history. ``subscription`` combines these modules.
+history, with the frames of ``late_join_wire``. ``subscription`` combines these modules.
 
 ``membership`` has the messages by which receivers join over a channel, ``sealing`` the keys.
 Sources, receivers and controllers are machines: their owner passes inputs and then polls outputs;

@@ -31,8 +31,8 @@ Four functions call ``lose`` themselves:
 * ``handle_end`` without ``fetching``: a wanted message can no longer be fetched. ``SESSION_END``.
 
 The table has the beginning of the stream, the end of the catch-up, and the end of the session.
-Records pass the same steps in every state, with one exception: before ``FOLLOWING``, a live record
-that is too far ahead is dropped, and its messages are fetched later.
+Until the session is over, live records pass the same steps in every state, with one exception:
+before ``FOLLOWING``, a record that is too far ahead is dropped, and its messages are fetched later.
 """
 
 from typing import Final

@@ -12,12 +12,12 @@ class LossReason(Name):
     """The reason of a loss."""
 
     WINDOW = "the source's transmission window moved on"
-    TIMEOUT = "the datagram was missing for a whole generation interval"
+    TIMEOUT = "it was missing for a whole generation interval"
     NO_RETRY = "the source refused a repair"
     FETCH_TIMEOUT = "the source's history did not deliver it in time"
     GONE = "the source's history does not have it any more, or the source keeps no history"
     MAP_OVERFLOW = "too much was missing or waited for it, or it exceeded max_message"
-    OVERRUN = "the reader was too slow, and the buffer was full"
+    OVERRUN = "the receive buffer was full, mostly because the reader was too slow"
     SESSION_END = "the session ended before it arrived"
 
 

@@ -2,9 +2,9 @@
 
 Every receiver reports its position, and the bytes that its reader's buffer and its socket can take
 beyond it (Aeron's status messages). The source sends no further than the lowest of these limits.
-Each datagram counts with its bytes and with the memory that a kernel takes for it in addition
-(``settings.OVERHEAD``). So neither small datagrams nor large ones use more of a socket's buffer
-than they count for.
+Each datagram counts with its bytes and with memory that a kernel takes for it in addition
+(``settings.OVERHEAD``), because a socket's buffer holds far fewer bytes of small datagrams than of
+large ones.
 
 A receiver limits the source only while it makes progress. The source begins to await a report at
 three moments: when the receiver joins, when the source has sent half of the receiver's room, and
@@ -218,7 +218,7 @@ class FlowControl:
         self._find_limit()
 
     def handle_sent(self, now: float) -> None:
-        """Await a report from each receiver if the source has used half of its room."""
+        """Await a report from each receiver of whose room the source has used half."""
         position = self._window.position
         if position >= self._half:
             for one in self._followed():
@@ -307,9 +307,10 @@ class StatusReports:
         is_fetching: bool = False,
         knows_end: bool = False,
     ) -> StatusMessage | None:
-        """Return a report if one is due, else None. The arguments are those of ``is_due``.
+        """Return a report if one is due, else None.
 
-        All datagrams up to ``lead`` have been received or given up.
+        All datagrams up to ``lead`` have been received or given up. ``taken``, ``behind_gap`` and
+        ``room`` are those of ``is_due``; the report repeats the other arguments.
         """
         if not self._is_asked and not self.is_due(taken, behind_gap, room):
             return None

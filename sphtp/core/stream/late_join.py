@@ -84,7 +84,7 @@ FETCH = Machine(
     (
         Row(S.RESTING, E.WANTED, S.CALLING, (A.START,), "the history has them"),
         Row(S.RESTING, E.CONNECTED, S.IDLE, (), "the messages came by another way"),
-        Row(S.RESTING, E.END, S.OVER, (), "no message that could be fetched is missing"),
+        Row(S.RESTING, E.END, S.OVER, (), "without a connection, no more is fetched"),
         Row(S.CALLING, E.CONNECTED, S.TALKING, (A.ASK_AGAIN, A.ASK), "requests can be sent"),
         Row(S.CALLING, E.DISCONNECTED, S.WAITING, (A.BACK_OFF,), "the failure may be temporary"),
         Row(S.CALLING, E.SATISFIED, S.RESTING, (A.STOP,), "the messages came by another way"),
@@ -272,7 +272,7 @@ class Fetcher:
         # The time since which the reader is not hungry, so that no timer runs.
         self._paused_at: float | None = None
         self._number = 0
-        # The numbers of the requests on this connection for which no END has come.
+        # The numbers of the requests on this connection for which neither END nor INFO has come.
         self._open = set[int]()
         self._window = FetchWindow(wanted, settings.fetch_window, settings.fetch_timeout)
         self._tries = 0

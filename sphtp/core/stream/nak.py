@@ -14,8 +14,8 @@ multicast group every receiver gets this repair. So five mechanisms hold NAKs ba
   time after which to request it again. A second NCF does not postpone a suppressed range any
   further. Otherwise the NCFs for other receivers could postpone it for ever.
 * NAK spacing and the NAK budget (``poll_nak``). One NAK leaves in ``nak_spacing`` seconds. All NAKs
-  together name at most ``nak_budget`` datagrams per second, the most that the source takes from one
-  receiver, and half as many at once.
+  together name at most ``nak_budget`` datagrams per second, the most that a source with the same
+  settings takes from one receiver, and half as many at once.
 
 A receiver gives a range up for one of five reasons: the source's window has moved on
 (``advance_trail``), the range was missing for a whole generation interval (``expire``), the source
@@ -43,8 +43,8 @@ from sphtp.core.timers import TimerQueue, earliest
 from sphtp.core.token_bucket import Pacer
 
 GROUP_BACKOFF: Final = 0.6
-"""The random part of the NAK backoff in a group, as a share of ``nak_backoff``. The other part is
-always half of ``nak_backoff``.
+"""The longest random part of the NAK backoff in a group, as a share of ``nak_backoff``. The other
+part is always half of ``nak_backoff``.
 """
 
 NCF_EVENTS: Final = {
@@ -299,7 +299,10 @@ class NakGenerator:
     # Actions of the table
 
     def _step(self, gap: Gap, event: GapEvent, time: float) -> None:
-        """Step the table of a range; ``time`` is the next timeout, or the time of the arrival."""
+        """Step the table of a range.
+
+        ``time`` is the next timeout, or the time of the arrival; a loss does not use it.
+        """
         _RUNNER.step_of(gap, self, event, event, time)
 
     def _arm(self, gap: Gap, _event: GapEvent, due: float) -> None:

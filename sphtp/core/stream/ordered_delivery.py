@@ -144,7 +144,7 @@ class OrderMap:
         self.size = 0
 
     def begin(self, first: int) -> None:
-        """Begin delivery with the number ``first``; pass waiting items on to the reader."""
+        """Begin delivery with the number ``first``: items that wait from there on may leave."""
         self._first = self._next = first
         self._release()
 

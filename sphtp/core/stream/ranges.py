@@ -1,4 +1,4 @@
-"""Sets of sequence numbers as ranges: a gap of a million costs as much as a gap of one."""
+"""Sets of numbers as ranges: a gap of a million costs as much as a gap of one."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator

@@ -157,7 +157,7 @@ class RateLimit:
 
     def _mean_rate(self, now: float) -> float:
         mean = self._mean.at(now)
-        # Before any data has left, only the settings limit a rate.
+        # Until time has passed after the first data, only the settings limit a rate.
         return inf if mean is None else max(mean, LEAST)
 
     def _update(self, now: float) -> None:

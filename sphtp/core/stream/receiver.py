@@ -45,8 +45,8 @@ from sphtp.errors import RemoteError
 class ReceiverState(Name):
     """The states of a session at its receiver."""
 
-    JOINING = "neither a datagram nor a window of the source has arrived"
-    ACTIVE = "a datagram or a window of the source has arrived"
+    JOINING = "no datagram of the source has arrived, and no window after the WELCOME"
+    ACTIVE = "a datagram of the source has arrived, or a window after the WELCOME"
     ENDING = "the source closes: it repairs, and sends no new data"
     ENDED = "over; the receiver has given up every missing datagram"
 
@@ -59,7 +59,7 @@ class ReceiverEvent(Name):
     CLOSED = "the source has ended, and datagrams are missing"
     COMPLETE = "the source has ended, and no datagram is missing"
     SILENT = "no sign of life came within the timeout"
-    GONE = "the source's node vanished, or the source was started anew"
+    GONE = "the source's node vanished or closed the channel, or the source was started anew"
 
 
 class ReceiverAction(Name):
@@ -87,7 +87,7 @@ RECEIVER = Machine(
         Row(S.ENDING, E.CLOSING, S.ENDING, (), "the source repeats the message"),
         Row(S.ENDING, E.CLOSED, S.ENDING, (A.HURRY,), "a repair may have been overtaken"),
         Row(S.ENDING, E.COMPLETE, S.ENDED, (A.SETTLE,), "no datagram is missing"),
-        Row(S.ENDING, E.SILENT, S.ENDED, (A.SETTLE,), "its last session message was lost"),
+        Row(S.ENDING, E.SILENT, S.ENDED, (A.SETTLE,), "its last message or a repair was lost"),
         Row(S.ENDING, E.GONE, S.ENDED, (A.SETTLE,), "no source is left to send repairs"),
     ),
     events=ReceiverEvent,
@@ -227,7 +227,7 @@ class Receiver:
 
     def handle_alive(self, now: float) -> None:
         """Note that the node of the source is alive, even if the source is silent."""
-        # The receiver waits for a closing source for its linger at most.
+        # The silence of a closing source ends the session, even if the node is alive.
         if self.state is ACTIVE or self.state is ReceiverState.JOINING:
             self._activity_at = now
 
@@ -244,7 +244,9 @@ class Receiver:
         self._handle_end(ReceiverEvent.CLOSING)
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
-        """End the session: the source's node vanished, or the source was started ``anew``."""
+        """End the session: the source's node vanished or closed the channel, or the source was
+        started ``anew``.
+        """
         self._activity_at = now
         if anew and not self.knows_end:
             self._end_reason = EndReason.BEGAN_ANEW
@@ -308,7 +310,7 @@ class Receiver:
         return jump <= REACH and lead - trail <= REACH and named <= lead
 
     def _read_untrusted(self, data: StreamData) -> list[Record] | None:
-        """Return the records of a new datagram; None for a duplicate."""
+        """Return the records of a new datagram; None for a duplicate, or one before the start."""
         is_new = (
             self._start is None
             or data.sqn >= self._next

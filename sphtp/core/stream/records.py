@@ -64,8 +64,6 @@ RUN_OVERHEAD: Final = _RUN.size
 """Bytes of a RUN before its messages. A VARIED has two fewer, and two more for each message."""
 FRAGMENT_OVERHEAD: Final = _FRAGMENT.size
 """Bytes of a FRAGMENT before its payload."""
-MOST_MESSAGES: Final = 65_535
-"""The most messages in one record."""
 MOST_PARTS: Final = 1 << 20
 """The most fragments of one message."""
 

@@ -118,7 +118,8 @@ class TopicHistory:
         self._limit = settings.retention
         self._age = settings.retention_age
         self._most = settings.retention_count
-        # The blocks before the head are empty. They are removed when they are half of the list.
+        # The blocks before the head are empty. They are removed when they are more than half of the
+        # list.
         self._blocks: list[RetentionBlock] = []
         self._firsts: list[int] = []
         self._head = 0
@@ -143,7 +144,7 @@ class TopicHistory:
         self.expire(now)
 
     def expire(self, now: float) -> None:
-        """Drop messages that are too old or too many."""
+        """Drop messages that are too old, or beyond the limits of bytes and number."""
         oldest = now - self._age
         while self._head < len(self._blocks):
             head = self._blocks[self._head]

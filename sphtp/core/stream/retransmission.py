@@ -344,7 +344,7 @@ class NcfQueue:
         self._pending: dict[tuple[NcfReason, int], tuple[RangeSet, int]] = {}
 
     def __len__(self) -> int:
-        """Return the least number of NCFs that wait."""
+        """Return the number of groups of sqns that wait; a group takes one NCF or several."""
         return len(self._pending)
 
     def add(self, now: float, sqn: int, reason: NcfReason, retry_after: float) -> None:

@@ -43,7 +43,7 @@ class SealCounters:
 
 @dataclass(slots=True)
 class SubscriptionCounters(SealCounters):
-    """Counts of datagrams that the subscriptions of a node rejected."""
+    """Counts of datagrams and frames that the sources and subscriptions of a node rejected."""
 
     foreign: int = 0
     """Datagrams from an address other than the source's. Another receiver has the source's key, and

@@ -1,8 +1,8 @@
 """Timers and limits of a stream, in three profiles, and the memory charged for each datagram.
 
 ``um`` has the defaults of Ultra Messaging, including their defects, for comparison; ``lan`` is for
-one machine or one switch; ``wan`` for paths of tens of milliseconds. Source and receivers of a
-stream may have different settings.
+one machine or one switch; ``wan`` for round trips of tens of milliseconds and more. Source and
+receivers of a stream may have different settings.
 """
 
 from collections.abc import Callable
@@ -37,15 +37,14 @@ class Backoff(Enum):
 class StreamSettings:
     """Timers and limits of a source or a receiver, in seconds, bytes, and bytes per second.
 
-    Raises ``SettingsError``, with the names of the settings, if one is out of range, or two
+    Raises ``SettingsError``, with the names of the settings, if one is out of range, or several
     contradict each other.
     """
 
     # Receivers
     initial_backoff: float = 0.005
     """Seconds from a gap to the first NAK: the mean of ``Backoff.UNIFORM``, or the maximum of
-    ``Backoff.EXPONENTIAL``. With 0 the NAK leaves at once. A multicast group has 0.03 s, whatever
-    is set here.
+    ``Backoff.EXPONENTIAL``. A multicast group has 0.03 s, whatever is set here.
     """
     backoff: Backoff = Backoff.UNIFORM
     """The distribution of waits. A multicast group has ``EXPONENTIAL``, whatever is set here."""
@@ -73,7 +72,8 @@ class StreamSettings:
     """Least time between two NAKs of one receiver, in seconds."""
     suppress: float = 0.2
     """Seconds for which an NCF suppresses NAKs for a datagram: the mean after one with the reason
-    SHED. Any other NCF gives the time itself; if it gives none, a NAK backoff is added to this.
+    SHED. After IGNORED or RX_DELAY, the time in the NCF and an initial backoff hold instead; if the
+    NCF has no time, this and a NAK backoff.
     """
     generation: float = 10.0
     """Seconds after which the receiver gives up a missing datagram."""
@@ -120,8 +120,9 @@ class StreamSettings:
     session_max: float = 2.0
     """Longest time between two session messages, in seconds."""
     linger: float = 5.0
-    """Longest time, in seconds, for which a source that closes sends repairs after its last new
-    data. A receiver waits for the end of a source that closes until it is silent for this time.
+    """Longest time, in seconds, for which a closed source sends repairs after all data has left. A
+    receiver of a closed source ends when that is silent for this time, or for three ``session_min``
+    if they are longer.
     """
     window: int = 24 * MEBIBYTE
     """Most bytes of datagrams that a source keeps for repairs."""
@@ -141,7 +142,8 @@ class StreamSettings:
     each receiver.
     """
     repair_share: float | None = 3.0
-    """Limit of the rate of repairs, as a multiple of the recent rate of new data.
+    """Limit of the rate of repairs, as a multiple of the recent rate of new data. That rate counts
+    as at least 1 Mbit/s.
 
     While so many repairs wait that they need longer than ``nak_backoff``, the rate of new data does
     not rise. None switches off both rules.
@@ -175,8 +177,9 @@ class StreamSettings:
     ten intervals.
     """
     fetch_timeout: float = 60.0
-    """Seconds after which a message that was requested from the history is lost. Time in which half
-    of the receive buffer or more waits for the reader does not count.
+    """Seconds after which a message that was requested from the history is lost. If no reply comes
+    for this time, all wanted messages are. Time in which half of the receive buffer or more waits
+    for the reader does not count.
     """
     caching_proximity: int = 5000
     """While a receiver that joined late catches up, it keeps live messages up to this many numbers

@@ -3,12 +3,12 @@
 Messages are numbered and bundled into datagrams (``transmission``), which leave no faster than the
 data rate (``rate_limit``) and no further ahead than the slowest receiver allows (``flow_control``).
 They are kept in the transmission window (``transmission_window``). The source replies to NAKs with
-repairs from the window, and with NCFs (``retransmission``). Session messages announce the window
-while no data leaves (``transmission_window``). Messages are retained for late joiners
+repairs from the window, and with NCFs (``retransmission``). Session messages announce the window,
+mostly while no data leaves (``transmission_window``). Messages are retained for late joiners
 (``retention``).
 
-The owner passes inputs. After each it calls ``poll_transmit`` until nothing may leave, then
-``poll_event`` and ``poll_timeout``.
+The owner passes inputs. After each it calls ``poll_transmit`` until nothing may leave, and then
+``poll_timeout``. The latest 1024 events wait for ``poll_event``.
 
 The table is the life of a source. Data, repairs and session messages do not change its state,
 except the first message, the last datagram and the last session message. A flag marks the session
@@ -67,7 +67,7 @@ class SourceInput(Name):
     SEND = "the application sends"
     CLOSE = "the application closes"
     DRAINED = "the last datagram has left"
-    DONE = "every receiver has reported all data and the end"
+    DONE = "every receiver has reported all data and the end, and fetches no history"
     LINGER_OVER = "the linger is over"
     SENT = "the last session message has left"
 
@@ -347,8 +347,8 @@ class SourceTransport:
     def poll_transmit(self, now: float) -> OutgoingBodies | None:
         """Return a batch of bodies that leaves next; None if none may leave now.
 
-        Repeated calls return a batch of repairs for each receiver that misses datagrams, then a
-        batch of new data for all receivers, and so on.
+        Repeated calls return a batch of NCFs and repairs for each receiver for which some may
+        leave, then a batch of a session message and new data for all receivers, and so on.
         """
         outgoing = self._retransmitter.poll(now, self._batch) or self._poll_for_all(now)
         # When the retransmitter returns None, it has begun another round.
@@ -404,7 +404,7 @@ class SourceTransport:
             self._sessions.handle_awaited(now, since, self._settings.patience / SHARE)
 
     def _encode_announcement(self, now: float, number: int) -> bytes:
-        # In silence, nothing else drops datagrams and messages that are too old.
+        # Without new data and requests, nothing else drops datagrams and messages that are too old.
         self._window.expire(now)
         self.history.expire(now)
         self.counters.sessions_sent += 1

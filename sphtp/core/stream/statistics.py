@@ -205,7 +205,8 @@ class ReceiverStatistics:
     and the largest value, and are None until a datagram is recovered.
 
     Dropped datagrams were ``duplicates``, had a number ``before_start``, came ``after_end``, were
-    ``malformed``, or were ``implausible``, because their numbers contradicted earlier ones.
+    ``malformed``, or were ``implausible``, because their numbers contradicted each other or earlier
+    ones.
     """
 
     datagrams: int
@@ -257,9 +258,10 @@ class DeliveryStatistics:
     """A snapshot of a topic's delivery; counts are of messages unless stated otherwise.
 
     ``delivered`` messages went to the reader's queue; ``lost`` were reported there. ``duplicates``,
-    among them fragments, came again, or after their message had been reported lost. ``left`` were
-    dropped on arrival, because they were too far ahead while history was fetched, or the receive
-    buffer was full. ``refused`` counts records that contradict earlier ones, or exceed a limit.
+    among them fragments, came again, came after their message had been reported lost, or belong
+    to a message from before the first one to deliver. ``left`` were dropped on arrival, because
+    they were too far ahead while history was fetched, or the receive buffer was full. ``refused``
+    counts records that contradict earlier ones, or exceed a limit.
 
     ``gaps`` is the number of missing ranges that the transport may still fill, ``wanted`` the
     number of messages wanted from the history. ``waiting`` counts messages, losses and fragments

@@ -180,7 +180,9 @@ class SubscriptionMachine:
         self._transport.handle_alive(now)
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
-        """End the session: the source's node vanished, or the source was started ``anew``."""
+        """End the session: the source's node vanished or closed the channel, or the source was
+        started ``anew``.
+        """
         self._transport.handle_gone(now, anew=anew)
         self._pass_on(now)
 

@@ -5,8 +5,9 @@ newest datagram, because an empty window could repair no tail.
 
 Session messages announce the window of a silent stream. The first one leaves a minimum interval
 after the last new data; then the interval doubles up to a maximum. Repairs and NCFs do not count as
-data. For a generation interval after a NAK the minimum interval holds, because some receivers may
-miss the end, too. While data flows, one session message leaves in every maximum interval.
+data. For a generation interval after a NAK for a datagram in the window the minimum interval holds,
+because some receivers may miss the end, too. While data flows, one session message leaves in every
+maximum interval.
 """
 
 from collections import deque
@@ -86,7 +87,10 @@ class TransmissionWindow:
         return self._records[sqn]
 
     def expire(self, now: float) -> None:
-        """Evict the oldest datagrams, as long as there are too many bytes or they are too old."""
+        """Evict the oldest datagrams while there are too many bytes, or they are too old.
+
+        The newest datagram stays.
+        """
         trail, size, records = self.trail, self.size, self._records
         trail_by_age = self._trail_by_age(now - self._age)
         while trail < self.lead and (size > self._limit or trail < trail_by_age):
@@ -181,7 +185,7 @@ class SessionMessageSchedule:
         self._hasten(max(self._last + interval, since + interval, now))
 
     def close(self, now: float) -> None:
-        """Switch to the minimum interval, because the source closes."""
+        """Send a session message now, and then one in every minimum interval: the source closes."""
         self._held_until = inf
         self._hasten(now)
 

@@ -232,7 +232,7 @@ class PendingMessages:
         self.gaps.narrow(number, number, sqn)
 
     def mark_settled(self, first: int, last: int) -> None:
-        """Settle numbers, also those above ``top``."""
+        """Settle numbers, also those from ``top`` on."""
         self.take_known(first, last)
         self.top = max(self.top, last + 1)
 

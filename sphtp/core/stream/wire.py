@@ -183,7 +183,7 @@ def decode_feedback_header_untrusted(datagram: bytes) -> tuple[int, int]:
 
 
 def is_of_stream(data: bytes) -> bool:
-    """Return True if a datagram belongs to streams, and not to a channel."""
+    """Return True if a datagram is a STREAM or FEEDBACK of this version."""
     return data[:1] in _FIRSTS
 
 
@@ -194,7 +194,7 @@ _FIRSTS: Final = frozenset({bytes([_STREAM_FIRST]), bytes([_FEEDBACK_FIRST])})
 
 
 MOST_RANGES: Final = 128
-"""The most ranges in one NAK or NCF, which then fits into the smallest datagram."""
+"""The most ranges in one NAK or NCF, which then fits into ``settings.SMALLEST_DATAGRAM`` bytes."""
 
 FURTHER: Final = 0xFFFF
 """The most numbers after the first in one range on the wire; a longer span takes several ranges."""
