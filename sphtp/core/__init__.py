@@ -3,6 +3,6 @@
 ``now`` is an argument in seconds of any monotonic clock. Randomness is an argument, too: see
 ``entropy``. So one seed gives one trace, and a day of bad network runs in seconds.
 
-Objects here have four kinds of method: getters; ``handle_*`` for inputs; commands for the
+Machines here have four kinds of method: getters; ``handle_*`` for inputs; commands for the
 application's requests; ``poll_*`` for outputs.
 """

@@ -185,7 +185,9 @@ class Exchange(NamedTuple):
 
 
 class OffsetEstimate:
-    """The likely offset, in seconds: that of the best exchange, plus the drift measured since."""
+    """The likely offset, in seconds: that of the best exchange, and the drift since at the measured
+    rate.
+    """
 
     __slots__ = ("_best", "_doubt", "_drift", "_rate", "_slot_from", "_slots")
 
@@ -327,8 +329,8 @@ class ClusterClock:
     def poll_request(self, now: float, living: Container[int]) -> TimeRequest | None:
         """Return the request to send with a heartbeat, or None if none is due.
 
-        It goes to the server with the least error, and after a request without an answer to the
-        next one.
+        It goes to the server with the least error. After each request without an answer, the next
+        one goes to the following server, and each answer takes back one such step.
         """
         if now < self._ask_from or self._is_reference:
             return None
@@ -489,7 +491,9 @@ class ClusterClock:
         self._ask_from, self._answered = -inf, 0
 
     def _settle(self, now: float, before: tuple[Term, float] | None) -> None:
-        """Continue from the output ``before`` a change, so that the output does not go back."""
+        """Continue from the output ``before`` a change, so that the output does not go back, except
+        to a timeline that is too far behind.
+        """
         ahead = 0.0
         if before is not None and self._term is not None:
             ahead = max(0.0, before[1] - now - self._offset(now))

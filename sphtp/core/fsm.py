@@ -7,8 +7,8 @@ refused on purpose. The table contains only the names of actions, and calls no f
 
 A ``Runner`` joins a table with the methods of a class. A class method makes the runner once, after
 the class exists, because a compiled class body cannot name its own methods. An instance needs the
-attribute ``state``, and ``alarms`` if its timers are events. The state changes first, then the
-actions run, so that an action may cause the next event.
+attribute ``state``, and ``alarms`` if the runner handles its timers. The state changes first, then
+the actions run, so that an action may cause the next event.
 
 The meaning of a refused event depends on the cause of the event, and each event has one kind of
 cause. So a runner needs a rule for each event that any state refuses:

@@ -35,8 +35,8 @@ After ``STALL`` seconds, the node sends Binding requests and requests checks aga
 peer's checks have opened the filter, packets arrive from the new address, and path validation (RFC
 9000, section 8.2) moves the channel there.
 
-Requests are repeated as in RFC 8489, section 6.2.1. The inputs and outputs of ``NatTraversal`` are
-decoded messages; ``shell.nat`` encodes and decodes them.
+Requests are repeated at the times of RFC 8489, section 6.2.1. The inputs and outputs of
+``NatTraversal`` are decoded messages; ``shell.nat`` encodes and decodes them.
 """
 
 import re
@@ -329,7 +329,8 @@ class NatTraversal:
     ) -> None:
         """Handle a request for checks that a server passed on: check candidates in this order.
 
-        A request that was passed on before is ignored, and so is one beyond the limits.
+        A request that came within the last ``OBEYED_AGAIN`` seconds, too, is ignored, and so is one
+        beyond the limits.
         """
         # Another server may pass on the same request. A request with new candidates is another one:
         # a node whose path broke finds out its new address a moment later.
@@ -365,7 +366,8 @@ class NatTraversal:
     def handle_paths(self, now: float, paths: Iterable[PathSample]) -> None:
         """Begin an attempt for each channel whose peer owes an ack and is silent for ``STALL`` s.
 
-        The attempt ends when a packet of the peer arrives, or when the peer owes no ack any more.
+        The attempt ends when a packet of the peer arrives, or when the peer owes no ack any more,
+        or when the channel is not among the samples.
         Call this method about every ``LOOK`` seconds with the samples of all open channels.
         """
         looked: dict[Hashable, tuple[float, float]] = {}
@@ -533,7 +535,7 @@ class _RelayChannelState(Enum):
     REQUESTED = "requested"
     BOUND = "bound"
     RELEASED = "released"
-    """Not bound again, because nothing was sent; the relay may still know it."""
+    """Not bound yet; or not bound again, because nothing was sent: the relay may still know it."""
 
 
 @dataclass(slots=True)
@@ -603,7 +605,9 @@ class RelayAllocation:
         return is_permitted
 
     def channel_to(self, now: float, peer: Address) -> int | None:
-        """Return the channel for data to a peer; None while the relay has not bound it."""
+        """Return the channel for data to a peer; None while the relay has not bound it, or if all
+        numbers are taken.
+        """
         self._touch(peer[0])
         channel = self._channels.get(peer)
         if channel is None:
@@ -639,7 +643,7 @@ class RelayAllocation:
             self._due.set(("bind", peer), now + RELEASE)
 
     def peer_of(self, channel: int) -> Address | None:
-        """Return the address of the peer to which a channel is bound; None if there is none."""
+        """Return the address of the peer that has the channel of this number; None if none has."""
         return self._peers.get(channel)
 
     def handle_success(

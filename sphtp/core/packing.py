@@ -23,11 +23,12 @@ whatever its content.
 
 **Large leaves bypass the check.** A *leaf* is a text, bytes or an array. It has no structure to
 check, and a search through 400 kB of floats takes 260 us where copying them takes 9. So a message
-that is one leaf is written and read as such. From any other message of more than twice ``LEAF``
-bytes, a bounded search takes out leaves of ``LEAF`` bytes and more, and the check covers the rest,
-in which a few bytes mark the place of each leaf.
-A leaf is copied once when packed and once when unpacked. Arrays are a msgpack extension: see
-``arrays``. An array costs at least a microsecond to build, so a message has ``MAX_ARRAYS`` at most.
+that is one leaf is read as such, and written as such unless it is a text. From any other message of
+more than twice ``LEAF`` bytes, a bounded search takes out leaves of ``LEAF`` bytes and more, and
+the check covers the rest, in which a few bytes mark the place of each leaf. An array is copied once
+when packed, and so are bytes that are a whole message. A leaf that is a whole message, or was taken
+out, is copied once when unpacked. Arrays are a msgpack extension: see ``arrays``. An array costs at
+least a microsecond to build, so a message has ``MAX_ARRAYS`` at most.
 """
 
 import gc
@@ -427,7 +428,7 @@ def _map_of(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _is_far(timestamp: Any) -> bool:
-    """Return True if a timestamp's seconds need 96 bits."""
+    """Return True if a timestamp needs 96 bits, because its seconds need more than 34."""
     return bool(timestamp.seconds >> 34)
 
 
@@ -549,7 +550,10 @@ def _head(first: int, size: int) -> bytes:
 
 
 def _number(value: Any) -> Any:
-    """Return a NumPy number as Python's; None for any other value."""
+    """Return a NumPy number as Python's; None for a value that is no scalar of NumPy.
+
+    Raises ``TypeError`` for a scalar other than a boolean, an integer or a float.
+    """
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.generic):
         return None

@@ -1,9 +1,9 @@
 """Text for terminals and logs: text of peers made safe, and numbers as people write them.
 
 The text of a peer must not control a terminal (Unicode TR 36). Control characters (C0, DEL and C1)
-begin escape sequences. Directional overrides change the order in which text appears. Separators of
-lines and paragraphs turn one line into two. These and all other characters that are not printable
-become escapes of JSON, so that a line of JSON stays one line.
+move the cursor or begin escape sequences. Directional overrides change the order in which text
+appears. Separators of lines and paragraphs turn one line into two. These and all other characters
+that are not printable become escapes of JSON, so that a line of JSON stays one line.
 """
 
 import re

@@ -14,9 +14,9 @@ EXCERPT = 100
 class Mismatch:
     """The difference between two schemas, as a REFUSE reports it.
 
-    ``schema_hash`` is that of the sender of the REFUSE. ``digest`` is the digest of the first line
-    that the receiver has and the sender does not; 0 if there is no such line. ``line`` is the first
-    line that the sender has and the receiver does not, perhaps cut; empty if there is none.
+    ``schema_hash`` is that of the sender of the REFUSE. ``digest`` is the first digest among those
+    that the receiver sent that is of no line of the sender; 0 if there is none. ``line`` is the
+    first line of the sender whose digest is not among them, perhaps cut; empty if there is none.
     """
 
     schema_hash: int
@@ -25,9 +25,9 @@ class Mismatch:
 
 
 class Schema:
-    """The schema of one side's messages: a line for each type, and a hash of all lines.
+    """The schema of one side's messages: lines about types and limits, and a hash of all lines.
 
-    The hash is 0 if there are no lines, because this side's messages have no types.
+    The hash is 0 if there are no lines, as for messages without types and with default limits.
     """
 
     def __init__(self, lines: Iterable[str] = ()) -> None:

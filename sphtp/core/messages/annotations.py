@@ -41,7 +41,7 @@ def record_of(kind: type[Any]) -> Record:
 
     Raises:
         SettingsError: a field's type has no shape, or the constructor does not take the fields; the
-            message names the field.
+            message names the class, and the field if it is known.
     """
     # mypy takes the __hash__ of instances for that of the class; every class has one.
     key: Any = kind

@@ -318,7 +318,8 @@ class MessageFactory:
 
         Raises:
             RemoteError: the type number is out of bounds, there are too few or too many bytes, they
-                cannot be inflated, or a field's value has the wrong type or does not fit.
+                cannot be inflated, a field's value has the wrong type or does not fit, or the
+                values are beyond the limits.
         """
         data = inflate(self.compression, data, _DEFLATED)
         packed = self._packed.get(data[: self._prefix_size])

@@ -1,9 +1,9 @@
 """Shapes: for each kind of annotation, the msgpack form, the bits and the description of values.
 
 ``annotations`` turns a message's class into shapes once; then the shapes pack, unpack and serialize
-each value. ``pack`` and ``unpack`` check every value: a program may pass a wrong one, and a peer
-may have forged one. If the values of one type are their own msgpack form, ``exact`` names it, and
-whole lists and records of it pass unchanged.
+each value. ``pack`` and ``unpack`` check every value, except of AnyShape: a program may pass a
+wrong one, and a peer may have forged one. If the values of one type are their own msgpack form,
+``exact`` names it, and whole lists and records of it pass unchanged.
 
 The shapes: Integer, Float, Boolean, Text, Bytes, EnumShape (an enumeration), AnyShape (any value
 that msgpack can encode), Nested (a message that serializes itself), ListShape (a list, or a tuple
@@ -46,7 +46,9 @@ class Shape(ABC):
     """The form of one kind of value."""
 
     exact: type | None = None
-    """A type whose values are all valid, and are their own msgpack form; None if there is none."""
+    """A type whose values need no check but that of msgpack, and are their own msgpack form; None
+    if there is none.
+    """
 
     accepts: ClassVar[tuple[type, ...]] = ()
     """The types of bounds that apply to this shape."""

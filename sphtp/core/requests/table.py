@@ -65,8 +65,8 @@ class RequestStatistics:
     refused: int = 0
     """Errors to peers whose requests were not handled."""
     crashed: int = 0
-    """Errors to peers because the handler raised an error other than ``RequestError``, or its
-    result could not be sent."""
+    """Errors to peers because the handler raised an error other than ``RequestError``, or because
+    its result, or the data of its ``RequestError``, could not be sent."""
     malformed: int = 0
     """Messages that are not allowed; each of them aborted its channel."""
 
@@ -259,7 +259,10 @@ class RequestTable:
         return True
 
     def cancel(self, number: int) -> None:
-        """Send CANCEL for a request; its answer counts as late. No effect if it has an answer."""
+        """Send CANCEL for a request; its answer counts as late.
+
+        No effect if the request has an answer, or was cancelled before.
+        """
         asked = self._asked.get(number)
         if asked is None or not asked.is_awaited:
             return
@@ -332,7 +335,7 @@ class RequestTable:
     def poll_timeout(self) -> float | None:
         """Return the time at which GOODBYE is due.
 
-        None while a request is open, and after the GOODBYE of either side.
+        None while a request is open, and after the GOODBYE of either side or the channel's end.
         """
         if self.state is not ChannelUse.OPEN or self._asked or self._received:
             return None

@@ -6,13 +6,13 @@ REPLY      kind u8, number u32, value
 ERROR      kind u8, number u32, reason u8, type (length u8, text), text (length u16, text), data
 GOODBYE    kind u8
 
-Each REQUEST gets exactly one REPLY or ERROR, also after a CANCEL. Each side numbers its own
-requests. ``milliseconds`` is the time left for the answer when the request leaves, rounded up; 0
-stands for no limit. A value fills the rest of its message; it is encoded as any other message of
-the program. Empty data means that the error has no data.
+Each REQUEST gets exactly one REPLY or ERROR, also after a CANCEL, unless the channel ends. Each
+side numbers its own requests. ``milliseconds`` is the time left for the answer when the request
+leaves, rounded up; 0 stands for no limit. A value fills the rest of its message; it is encoded as
+any other message of the program. Empty data means that the error has no data.
 
-A message of more than ``SMALL`` bytes is sent in the second lane, so that no smaller one waits for
-it. A CANCEL takes the lane of its REQUEST, so that it arrives behind it.
+A message of more than ``SMALL`` bytes is sent in the second lane, so that small ones do not wait
+for it. A CANCEL takes the lane of its REQUEST, so that it arrives behind it.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,8 @@ class ErrorReason(IntEnum):
     CANCELLED = 4
     """The handler was cancelled, or the time left was over."""
     CRASHED = 5
-    """The handler raised another error, whose text is not sent, or its result cannot be sent."""
+    """The handler raised another error, whose text is not sent; or its result, or the data of its
+    ``RequestError``, cannot be sent."""
     MALFORMED = 6
     """The value is not a valid message of the program. The request was not handled."""
     ENDED = 7

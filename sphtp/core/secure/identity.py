@@ -46,8 +46,8 @@ class Identity:
     def exchange(self, public: bytes) -> bytes:
         """Return the secret that this key pair shares with the owner of ``public``; 32 bytes.
 
-        Raises ``LocalError`` for an invalid public key, one for which everybody can compute the
-        secret.
+        Raises ``LocalError`` for an invalid public key, such as one for which everybody can compute
+        the secret.
         """
         try:
             return self._private.exchange(X25519PublicKey.from_public_bytes(public))

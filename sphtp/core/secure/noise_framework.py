@@ -1,11 +1,11 @@
 """The Noise Protocol Framework (revision 34): three handshakes over X25519, AES-GCM and SHA-256.
 
 This module reads and writes handshake messages without I/O, and draws keys from a source of secrets
-that its caller passes. The classes are those of the specification. A ``Pattern`` (section 7) lists
-the tokens of each message. ``SymmetricState`` (5.2) is the hash and key of all messages so far; it
-includes CipherState, which nothing else uses in a handshake. ``HandshakeState`` (5.3) has one
-side's keys and processes the tokens. ``NoiseHandshake`` adds the turns of the two sides. It works
-on a copy of the state, so that a message that is not authentic changes nothing.
+that its caller passes. The first classes are those of the specification. A ``Pattern`` (section 7)
+lists the tokens of each message. ``SymmetricState`` (5.2) is the hash and key of all messages so
+far; it includes CipherState, which nothing else uses in a handshake. ``HandshakeState`` (5.3) has
+one side's keys and processes the tokens. ``NoiseHandshake`` adds the turns of the two sides. It
+works on a copy of the state, so that a message that is not authentic changes nothing.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ CARRIED: Final = frozenset({E, S})
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A handshake pattern; the initiator sends the first of ``messages``, then they alternate.
+    """A handshake pattern; the initiator sends the first of ``messages``, then both alternate.
 
     ``responder_known`` is the pre-message: true if the initiator knows the responder's static key
     beforehand.
@@ -159,9 +159,10 @@ class SymmetricState:
         return ciphertext
 
     def decrypt_and_hash(self, ciphertext: bytes) -> bytes:
-        """Decrypt a text, and add the ciphertext to the hash.
+        """Decrypt a text, and add the ciphertext to the hash; without a key, decrypt nothing.
 
-        Raises ``RemoteError`` if the text, or any earlier part of the transcript, was altered.
+        With a key, raises ``RemoteError`` if the text, or any earlier part of the transcript, was
+        altered.
         """
         plaintext = ciphertext
         if self._cipher is not None:

@@ -1,7 +1,7 @@
 """Sealing of datagrams: AES-256-GCM, with a counter as the nonce and regular key updates.
 
-A sealed datagram is ``front, counter u64, ciphertext, tag``. The front has the id of the receiver
-in the clear; front and counter are authenticated.
+A sealed datagram is ``front, counter u64, ciphertext, tag``. Front and counter are in the clear,
+and authenticated. The front has the id by which the receiver finds the key.
 
 Key update (as RFC 9001, section 6, but by the counter): the upper bits of the counter are the
 number of the epoch, so that no bit on the wire announces a new one. The key of an epoch is derived
@@ -103,8 +103,8 @@ class Sealer:
 class RejectionCounter(Protocol):
     """A counter of rejected datagrams.
 
-    ``forged`` counts those that were not sealed with the key. ``replayed`` counts those that were
-    opened before, or that are too old to decide.
+    ``forged`` counts those that no present key opens. ``replayed`` counts those that were opened
+    before, or that are too old to decide.
     """
 
     forged: int
@@ -178,7 +178,7 @@ class Unsealer:
 
     @property
     def newest(self) -> int:
-        """The highest counter of a datagram that was opened."""
+        """The highest counter of a datagram that was opened; ``first - 1`` before one was."""
         return self._window.newest
 
     def open(self, data: bytes, size: int) -> list[bytes]:

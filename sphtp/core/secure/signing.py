@@ -1,8 +1,8 @@
 """Signatures of servers, which distinguish a server from other processes with the secret.
 
 A MAC with a shared secret proves that some member sent a message. All members can make it, so it
-does not prove that a server sent the message. Each server therefore signs its messages with a key
-of its own (Ed25519, RFC 8032). A receiver has that key, or the key of the cluster, which certifies
+does not prove that a server sent the message. So a server can sign its messages with a key of its
+own (Ed25519, RFC 8032). A receiver has that key, or the key of the cluster, which certifies
 the keys of servers. The cluster's key has no other use, and need not be on any running machine.
 
 The mark is a parameter at the end of a message, before that of the secret. It has the key, the
@@ -185,9 +185,9 @@ class SignatureStatus(Enum):
     """The result of checking a signature."""
 
     GENUINE = "the signature is valid, and the message is new"
-    UNSIGNED = "there is no signature, or it is wrong"
-    UNKNOWN = "no trusted key certifies the signing key"
-    REPLAYED = "the signed message arrived before"
+    UNSIGNED = "there is no signature, or it is wrong or counts as wrong"
+    UNKNOWN = "the signing key is neither trusted nor certified by a trusted key"
+    REPLAYED = "the signed message or a later one arrived before"
 
 
 class SignatureVerdict(NamedTuple):
@@ -222,7 +222,8 @@ class Verifier:
         self._failures = ExpiringDict[int, int](CONNECTIONS_KEPT)
 
     def judge(self, message: bytes, pipe: int) -> SignatureVerdict:
-        """Check the signature of a message. The same message a second time is REPLAYED.
+        """Check the signature of a message. The same message a second time is REPLAYED, and so is
+        one that arrives after a later one of its server.
 
         ``pipe`` is the number of the connection through which it came.
         """

@@ -40,7 +40,7 @@ class Authenticity(Enum):
 
     GENUINE = "the mark is valid, and the message is new"
     UNVOUCHED = "there is no mark, or it is wrong"
-    REPLAYED = "the message arrived before, or this side sent it"
+    REPLAYED = "the message or a later one arrived before, or this side sent it"
 
 
 def require_secret(secret: bytes) -> None:
@@ -80,7 +80,9 @@ class Voucher:
         return marked + self._code(marked)
 
     def judge(self, message: bytes) -> Authenticity:
-        """Check the mark of a message. The same message a second time is REPLAYED."""
+        """Check the mark of a message. The same message a second time is REPLAYED, and so is one
+        that arrives after a later one of its sender.
+        """
         if not is_marked(message):
             return Authenticity.UNVOUCHED
         body, code = message[:-_CODE_SIZE], message[-_CODE_SIZE:]
