@@ -184,7 +184,7 @@ class Unsealer:
     def open(self, data: bytes, size: int) -> list[bytes]:
         """Open datagrams of ``size`` bytes, one behind the other; the last one may be shorter.
 
-        Return the content of those that are authentic and new. Others only change a counter.
+        Return the content of those that are authentic and new; count the others.
         """
         opened: list[bytes] = []
         view, window, head = memoryview(data), self._window, self._head

@@ -185,7 +185,7 @@ class SignatureStatus(Enum):
     """The result of checking a signature."""
 
     GENUINE = "the signature is valid, and the message is new"
-    UNSIGNED = "there is no signature, or it is wrong or counts as wrong"
+    UNSIGNED = "there is no signature, it is wrong, or its connection sent too many wrong ones"
     UNKNOWN = "the signing key is neither trusted nor certified by a trusted key"
     REPLAYED = "the signed message or a later one arrived before"
 

@@ -157,12 +157,12 @@ class Framing:
 
 
 def encode_ask(ask: AskRequest) -> bytes:
-    """Encode ASK."""
+    """Return the frame of an ASK."""
     return _head(FetchFrameKind.ASK, ask.request_key)
 
 
 def encode_fetch(fetch: FetchRequest) -> bytes:
-    """Encode FETCH; each span has at most ``FURTHER + 1`` numbers."""
+    """Return the frame of a FETCH, whose spans have at most ``FURTHER + 1`` numbers each."""
     spans = [_SPAN.pack(first, last - first) for first, last in fetch.spans]
     return (
         _head(FetchFrameKind.FETCH, fetch.request_key) + _COUNT.pack(len(spans)) + b"".join(spans)
@@ -202,24 +202,24 @@ def _decode_spans(reader: Reader) -> list[Span]:
 
 
 def encode_info(info: InfoAnswer) -> bytes:
-    """Encode INFO."""
+    """Return the frame of an INFO."""
     return _head(FetchFrameKind.INFO, info.request_key) + _PAIR.pack(info.low, info.next)
 
 
 def encode_msg(msg: MessagesAnswer) -> bytes:
-    """Encode MSG."""
+    """Return the frame of a MSG, with its record."""
     record = msg.record
     body = encode_run(record) if isinstance(record, RunRecord) else encode_fragment(record)
     return _head(FetchFrameKind.MSG, msg.request_key) + body
 
 
 def encode_gone(gone: GoneAnswer) -> bytes:
-    """Encode GONE."""
+    """Return the frame of a GONE."""
     return _head(FetchFrameKind.GONE, gone.request_key) + _PAIR.pack(*gone.span)
 
 
 def encode_done(done: EndAnswer) -> bytes:
-    """Encode END."""
+    """Return the frame of an END."""
     return _head(FetchFrameKind.END, done.request_key)
 
 

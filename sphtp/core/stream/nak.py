@@ -77,7 +77,7 @@ def draw_nak_backoff(entropy: Entropy, settings: StreamSettings) -> float:
     """Draw the wait before a later NAK, in seconds.
 
     It is at least half of ``nak_backoff``, and about ``nak_backoff`` on average. With a uniform
-    distribution, one of many receivers always draws a short wait, and requests again a repair that
+    distribution, one of many receivers mostly draws a short wait, and requests again a repair that
     is on its way. So in a group the random part has an exponential distribution.
     """
     interval = settings.nak_backoff

@@ -144,7 +144,10 @@ class OrderMap:
         self.size = 0
 
     def begin(self, first: int) -> None:
-        """Begin delivery with the number ``first``: items that wait from there on may leave."""
+        """Begin delivery with the number ``first``.
+
+        Pass the waiting items from there to the first gap on to the reader.
+        """
         self._first = self._next = first
         self._release()
 

@@ -69,7 +69,7 @@ MOST_PARTS: Final = 1 << 20
 
 
 def encode_run(run: RunRecord) -> bytes:
-    """Encode whole messages."""
+    """Encode whole messages as one RUN or VARIED."""
     topic, first, payloads = run
     return b"".join((run_front(topic, first, list(map(len, payloads))), *payloads))
 
@@ -89,7 +89,7 @@ def equal_front(topic: int, first: int, count: int, length: int) -> bytes:
 
 
 def encode_fragment(fragment: FragmentRecord) -> bytes:
-    """Encode a fragment of a message."""
+    """Encode a fragment of a message as a FRAGMENT."""
     topic, number, part, parts, payload = fragment
     kind = RecordKind.FRAGMENT
     return _FRAGMENT.pack(kind, topic, number, part, parts, len(payload)) + payload

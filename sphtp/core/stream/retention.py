@@ -5,8 +5,9 @@ busy topic takes no space from a quiet one. A history is bounded in bytes, age a
 messages at the same time. Messages are kept whole, in blocks, and found by their numbers.
 
 A ``FetchServer`` serves one connection, with the frames of ``late_join_wire``. It encodes a frame
-only when the connection can take one, and no faster than its rate. So a slow receiver takes memory
-only in its connection, and a receiver that requests all messages leaves capacity for the others.
+only when the connection can take one, and no faster than its rate. So the frames for a slow
+receiver take memory only in its connection. With a rate, a receiver that requests all messages
+leaves capacity for the others.
 """
 
 from bisect import bisect_right

@@ -27,7 +27,7 @@ SMALL_MESSAGE: Final = 64
 
 
 class Backoff(Enum):
-    """The distribution of the wait before the first NAK; ``nak`` has that of the later waits."""
+    """The distribution of the wait before the first NAK; ``draw_nak_backoff`` has the others."""
 
     UNIFORM = "between half and one and a half of the interval"
     EXPONENTIAL = "up to the interval, with long waits more likely: for groups (RFC 5401, 3.2)"
@@ -72,8 +72,8 @@ class StreamSettings:
     """Least time between two NAKs of one receiver, in seconds."""
     suppress: float = 0.2
     """Seconds for which an NCF suppresses NAKs for a datagram: the mean after one with the reason
-    SHED. After IGNORED or RX_DELAY, the time in the NCF and an initial backoff hold instead; if the
-    NCF has no time, this and a NAK backoff.
+    SHED. After IGNORED or RX_DELAY, the wait is the time in the NCF and an initial backoff; if the
+    NCF has no time, it is this setting and a NAK backoff.
     """
     generation: float = 10.0
     """Seconds after which the receiver gives up a missing datagram."""
@@ -100,7 +100,10 @@ class StreamSettings:
     """
 
     bandwidth_delay: int = 0
-    """Bytes that the path holds, in addition to those that a receiver's socket can hold at once."""
+    """Bytes that the path holds. A receiver lets the source be ahead by them in addition to those
+    that its socket can hold at once. If it is not 0, a source makes up for wakeups that are up to
+    10 ms late.
+    """
 
     # Sources
     flow_window: int = 8 * MEBIBYTE
@@ -121,8 +124,8 @@ class StreamSettings:
     """Longest time between two session messages, in seconds."""
     linger: float = 5.0
     """Longest time, in seconds, for which a closed source sends repairs after all data has left. A
-    receiver of a closed source ends when that is silent for this time, or for three ``session_min``
-    if they are longer.
+    receiver ends the session after as long a silence of a closed source at the latest, or after
+    three ``session_min`` if they are longer.
     """
     window: int = 24 * MEBIBYTE
     """Most bytes of datagrams that a source keeps for repairs."""

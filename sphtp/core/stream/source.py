@@ -152,7 +152,6 @@ class SourceTransport:
         """The most bytes of a datagram's body."""
         self._settings = settings
         self.state = SOURCE.initial
-        """The state of the source."""
         self.counters = counters = SourceCounters()
         self._numberer = MessageNumberer(topics, size - DATA_OVERHEAD, settings.max_message)
         self._pending_bodies = PendingBodies(topics, size - DATA_OVERHEAD, self._numberer.part)
