@@ -341,7 +341,7 @@ class Parts:
         return self.size
 
     def join(self) -> bytes:
-        """Return the payload."""
+        """Return the payload in one piece."""
         return self.head if self.body is None else b"".join((self.head, self.body))
 
     def detach(self) -> None:

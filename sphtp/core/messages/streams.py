@@ -102,8 +102,10 @@ class BitStream(ABC):
             return self._carry(0, 8 * size).to_bytes(size, "little")
         if not isinstance(value, bytes | bytearray | memoryview):
             raise WireError(f"bytes wanted, {type(value).__name__} given")
-        self.integer(len(value), 0, maximum)
-        self._carry(int.from_bytes(value, "little"), 8 * len(value))
+        # The items of a view may be larger than a byte.
+        octets = bytes(value)
+        self.integer(len(octets), 0, maximum)
+        self._carry(int.from_bytes(octets, "little"), 8 * len(octets))
         return value
 
     def text(self, value: str, maximum: int) -> str:

@@ -269,7 +269,7 @@ class Retransmissions:
         return self._pacer.ready_at(now, size, rate)
 
     def _delay(self, now: float, sqn: int) -> float:
-        """Return the seconds that the repairs up to ``sqn`` take at the repair rate."""
+        """Return the seconds until the repairs up to ``sqn`` have left, at the repair rate."""
         rate = self._rate_limit.repair_rate(now)
         return max(self._queue.size_up_to(sqn) - self._pacer.budget(now, rate), 0) / rate
 

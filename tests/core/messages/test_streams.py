@@ -167,6 +167,17 @@ def test_more_items_than_bits_are_refused_before_the_first_is_read() -> None:
         ReadStream(b"\xff\0\0").sequence([], 255, not_asked)
 
 
+def test_a_view_of_larger_items_is_passed_as_its_bytes() -> None:
+    view = memoryview(struct.pack("<2I", 1, 2**32 - 1)).cast("I")
+    writing, measuring = WriteStream(), MeasureStream()
+    program = [("data", view, (8,)), ("integer", 5, (0, 255))]
+    run(writing, program)
+    run(measuring, program)
+    assert measuring.position == writing.position
+    read = run(ReadStream(writing.finish()), program, blank=True)
+    assert read == [bytes(view), 5]
+
+
 @pytest.mark.parametrize("data", [b"\x08", b"\x80", b"\x07\x00"])
 def test_padding_is_zero_and_shorter_than_a_byte(data: bytes) -> None:
     stream = ReadStream(data)
