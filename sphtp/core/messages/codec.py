@@ -127,8 +127,8 @@ class PlainMessages:
     """The codec of messages without types: any value that msgpack can encode.
 
     These are None, booleans, numbers, text, bytes, NumPy arrays, ``Timestamp`` and ``ExtType`` of
-    msgpack, and lists and dicts of them. A tuple arrives as a list, and so cannot be the key of a
-    dict. Integers have at most 64 bits.
+    msgpack, except the code 78 of arrays, and lists and dicts of them. A tuple arrives as a list,
+    and so cannot be the key of a dict. Integers have at most 64 bits.
 
     Args:
         compression: the settings of compression; None for no compression.

@@ -76,7 +76,11 @@ class BitStream(ABC):
         """Pass True or False, in one bit; any other value counts by its truth."""
         if self.reading:
             return bool(self._carry(0, 1))
-        self._carry(1 if value else 0, 1)
+        try:
+            number = 1 if value else 0
+        except Exception as error:
+            raise WireError(f"boolean wanted, {type(value).__name__} given: {error}") from None
+        self._carry(number, 1)
         return value
 
     def float32(self, value: float) -> float:

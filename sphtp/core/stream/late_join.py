@@ -235,9 +235,9 @@ _CONNECTED: Final = frozenset({FetchState.CALLING, FetchState.TALKING, FetchStat
 class FetchStatistics:
     """A snapshot of a fetcher.
 
-    It sent ``requests``, and received ``frames`` in reply. ``failures`` counts connections that
-    were refused or lost. ``unasked`` frames belonged to no request, and ``malformed`` ones could
-    not be decoded; both were dropped.
+    It made ``requests``, also repeated ones, and received ``frames`` in reply. ``failures`` counts
+    connections that were refused or lost. ``unasked`` frames belonged to no request, and
+    ``malformed`` ones could not be decoded; both were dropped.
     """
 
     requests: int

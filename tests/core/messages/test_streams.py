@@ -178,6 +178,16 @@ def test_a_view_of_larger_items_is_passed_as_its_bytes() -> None:
     assert read == [bytes(view), 5]
 
 
+class Undecided:
+    def __bool__(self) -> bool:
+        raise ValueError("neither true nor false")
+
+
+def test_a_value_without_truth_is_no_boolean() -> None:
+    with pytest.raises(WireError, match="boolean wanted, Undecided given: neither"):
+        run(WriteStream(), [("boolean", Undecided(), ())])
+
+
 @pytest.mark.parametrize("data", [b"\x08", b"\x80", b"\x07\x00"])
 def test_padding_is_zero_and_shorter_than_a_byte(data: bytes) -> None:
     stream = ReadStream(data)
