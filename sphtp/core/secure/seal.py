@@ -112,8 +112,7 @@ class RejectionCounter(Protocol):
 
 
 WINDOW: Final = 2048
-"""The datagrams that the window covers. One that is as many or more behind the newest is rejected;
-no network reorders that much."""
+"""The datagrams that the window covers. One as many or more behind the newest is rejected."""
 
 _ALL: Final = (1 << WINDOW) - 1
 

@@ -102,7 +102,7 @@ RECEIVER = Machine(
 )
 
 REACH: Final = 1 << 30
-"""The most datagrams by which a lead may jump, or exceed the trail. No source exceeds it."""
+"""The most datagrams by which a lead may jump, or exceed the trail. No window is larger."""
 
 NOWHERE: Final = 1 << 31
 """The lead before the first datagram, with which a 32-bit sqn is decoded unchanged."""
