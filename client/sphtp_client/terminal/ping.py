@@ -1,7 +1,8 @@
 """The verb ``sphtp ping``: measure round trips of requests to a peer.
 
-A ping is a request for a name that no program serves. Every client refuses it by itself, without
-its program. So the round trip includes the sealed channel, and the process of the peer.
+A ping is a request for the name ``sphtp/ping``. A client whose program does not serve this name
+refuses the request by itself, without its program. So the round trip includes the sealed channel,
+and the process of the peer.
 """
 
 from collections.abc import AsyncIterator
@@ -26,7 +27,7 @@ from sphtp_client.terminal.connection import (
 from sphtp_server.client_config import CONTEXT
 
 NAME: Final = "sphtp/ping"
-"""The name of the request, which no program serves."""
+"""The name of the request, which no program should serve."""
 
 ANSWERS: Final = frozenset(("unknown", "busy", "malformed", "cancelled", "ended"))
 """The refusals that the peer sends in reply; others mean that no channel was opened."""
@@ -70,7 +71,7 @@ def ping(peer: str, count: int | None, interval: float, **values: Any) -> None:
 
 
 class _Tally:
-    """The round trips so far, in milliseconds."""
+    """The pings with an outcome so far, and their round trips in milliseconds."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -104,7 +105,6 @@ async def _ping(options: TerminalOptions, text: str, count: int | None, interval
             while count is None or tally.sent < count:
                 if tally.sent:
                     await trio.sleep(interval)
-                tally.sent += 1
                 await _one(options, client, peer, tally, output)
     if not tally.times:
         raise UnreachableError(f"{label} has stopped replying")
@@ -115,9 +115,6 @@ async def _summed_up(output: Output) -> AsyncIterator[_Tally]:
     tally = _Tally()
     try:
         yield tally
-    except trio.Cancelled:
-        tally.sent = max(tally.sent - 1, len(tally.times))  # the last ping does not count
-        raise
     finally:
         tally.show(output)
 
@@ -125,13 +122,15 @@ async def _summed_up(output: Output) -> AsyncIterator[_Tally]:
 async def _one(
     options: TerminalOptions, client: Client, peer: Peer, tally: _Tally, output: Output
 ) -> None:
-    label, number = peer_label(peer.name, peer.id), tally.sent
+    label, number = peer_label(peer.name, peer.id), tally.sent + 1
     try:
         time = 1000 * await answer_of(client, peer, options.timeout)
     except LOST as error:
+        tally.sent += 1
         text = f"{label}: ping {number}: {error}"
         output.event("missing", text, **facts_of(peer), number=number, reason=str(error))
         return
+    tally.sent += 1
     tally.times.append(time)
     text = f"{label}: ping {number}: {time:.3f} ms"
     output.event("answer", text, **facts_of(peer), number=number, time_ms=round(time, 3))

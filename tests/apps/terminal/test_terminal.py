@@ -60,6 +60,28 @@ async def test_ctrl_c_ends_a_ping_with_its_summary() -> None:
         assert ending.err == ""
 
 
+async def test_ctrl_c_between_two_pings_keeps_the_count_of_missing_replies() -> None:
+    requests = 0
+
+    async def reply_once(_: sphtp.Request) -> None:
+        nonlocal requests
+        requests += 1
+        if requests > 1:
+            await trio.sleep_forever()
+
+    async with open_company() as company, trio.open_nursery() as nursery:
+        await nursery.start(company.peer.serve, "sphtp/ping", reply_once)
+        process = company.start("ping", "fluid", "--interval", "60", "--timeout", "2")
+        said = b""
+        while b"no answer within" not in said:
+            said += await process.stdout.receive_some()
+        process.send_signal(signal.SIGINT)
+        ending = await ended(process)
+        assert ending.lines[-1] == "0 answers, 1 missing"
+        assert ending.code == 130
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_request_prints_the_reply_and_errors_are_one_sentence() -> None:
     async with open_company() as company:
         reply = await company.call("request", "fluid", "double", "4")
