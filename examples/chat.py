@@ -1,4 +1,4 @@
-"""A chat: members see peers enter and leave, and all lines; a late member gets earlier ones."""
+"""A chat: members see peers enter and leave, and their lines; a late member gets earlier ones."""
 
 import trio
 

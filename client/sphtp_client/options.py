@@ -31,14 +31,14 @@ class ScenarioFile(click.ParamType[Path]):
     name = "file or name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path of the scenario; raises ``click.BadParameter`` if there is none."""
+        """Return the path of the scenario; raises ``click.BadParameter`` if none is found."""
         path = Path(value)
         try:
             is_directory = stat.S_ISDIR(path.stat().st_mode)
         except FileNotFoundError:
             complaint = f"{str(value)!r} is neither a file nor one of"
         except OSError as error:
-            # The error does not deny that the file exists, because it may be the scenario.
+            # The file may exist all the same, so the error says why it cannot be read.
             if path.name != str(value):
                 why = f"cannot read {path}: {error.strerror}"
                 raise click.BadParameter(why, ctx, param) from error
@@ -54,7 +54,10 @@ class ScenarioFile(click.ParamType[Path]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the scenarios of the project that begin with ``incomplete``, and all files."""
+        """Return the scenarios of the project that begin with ``incomplete``, and files.
+
+        The last item stands for the files: the shell looks for them itself.
+        """
         names = [name for name in shipped_scenarios() if name.startswith(incomplete)]
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
@@ -81,7 +84,7 @@ def channel_settings(channel_timeout: float, resend_time: float) -> ChannelSetti
     return ChannelSettings(
         timeout=channel_timeout,
         resend_time=resend_time,
-        # Long enough for a close to be retransmitted a few times.
+        # Long enough for the peer to retransmit its close a few times.
         linger=6 * resend_time,
     )
 
@@ -151,7 +154,7 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
         ),
         _option(
             "--wait",
-            "Longest wait for the servers and for the other peers, in seconds.",
+            "Longest wait for the servers, and for the peers of a simulation, in seconds.",
             type=SECONDS,
             default=defaults["wait"],
         ),
@@ -336,8 +339,8 @@ CLUSTER_OPTIONS = (
     ),
     _option(
         "--metrics",
-        "Serve metrics of each process over HTTP on loopback: the first server at this port, the "
-        "others at the following ports, servers before clients. 0 takes any free ports.",
+        "Serve metrics of each server and client over HTTP on loopback: the first server at this "
+        "port, the others at the following ports, servers before clients. 0 takes any free ports.",
         type=click.IntRange(0, 65535),
         metavar="PORT",
     ),
@@ -354,14 +357,14 @@ CLUSTER_OPTIONS = (
 WATCH_OPTIONS = (
     config_option,
     _SERVER,
-    _option("--steps", "End this many steps after the first received state.", type=COUNT),
+    _option(
+        "--steps",
+        "End when each slab is this many steps after the first received state.",
+        type=COUNT,
+    ),
     _option("--seconds", "End this many seconds after finding a simulation.", type=SECONDS),
     _option("--once", "End when a state of every slab has arrived.", is_flag=True),
-    _option(
-        "--json",
-        "Print lines of JSON: states of single slabs, states of all slabs, and losses.",
-        is_flag=True,
-    ),
+    _option("--json", "Print JSON objects, one per line.", is_flag=True),
     *_common(CLIENT_DEFAULTS),
     *_KEYS,
 )
@@ -392,7 +395,7 @@ RECORD_OPTIONS = (
     ),
     _option("--seconds", "End after this time, in seconds.", type=SECONDS),
     _option("--force", "Replace FILE if it exists.", is_flag=True),
-    _option("--json", "Print lines of JSON: sources, losses and a summary.", is_flag=True),
+    _option("--json", "Print JSON objects, one per line.", is_flag=True),
     *_common(CLIENT_DEFAULTS),
     *_KEYS,
 )
@@ -476,7 +479,7 @@ REPLAY_OPTIONS = (
         type=click.Choice(["raise", "continue", "wait"]),
         default="raise",
     ),
-    _option("--json", "Print lines of JSON: the beginning and a summary.", is_flag=True),
+    _option("--json", "Print JSON objects, one per line.", is_flag=True),
     *_common(CLIENT_DEFAULTS),
     *_KEYS,
 )
@@ -537,7 +540,9 @@ SUB_OPTIONS = (
     _ANY_SERVER,
     _NAME,
     _option("--count", "Exit after this many messages. Default: at Ctrl-C.", type=COUNT),
-    _option("--latest", "Print only the newest message of each source.", is_flag=True),
+    _option(
+        "--latest", "Print only the newest unread message of each source and topic.", is_flag=True
+    ),
     _option(
         "--late-join", "Also print the earlier messages that the sources retain.", is_flag=True
     ),

@@ -38,8 +38,8 @@ class ExitStatus(Enum):
 def write_line(stream: TextIO, line: str) -> None:
     """Write a line at once, without characters that control a terminal.
 
-    After a failure, the reason is written to standard error, and later lines of this stream are
-    dropped. A closed pipe is not reported.
+    If the stream cannot be written, its later lines are dropped, and standard error gets the
+    reason. A closed pipe, and a failure of standard error itself, are not reported.
     """
     try:
         print(printable_lines(line), file=stream, flush=True)

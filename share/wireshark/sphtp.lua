@@ -14,7 +14,7 @@
 --
 -- No port says that a datagram is SphTP. So the heuristic reads the whole datagram with a tree that
 -- keeps nothing, and claims it only if no rule is broken and the rules bind enough bits, about 32.
--- `looks_certain` has the figures. What binds fewer, such as the 13 bytes of an acknowledgement, is
+-- `RULES` has the figures. What binds fewer, such as the 13 bytes of an acknowledgement, is
 -- claimed only behind a datagram that is certain, between the same two addresses and ports. A TCP
 -- connection is claimed by the eight bytes with which the sockets of nanomsg and NNG begin.
 --
@@ -135,7 +135,7 @@ local NO_TREE = setmetatable({}, {
 local function notes(pinfo) return { pinfo = pinfo, words = {} } end
 local function note(about, ...) table.insert(about.words, string.format(...)) end
 
--- The difference of two numbers that travel as their low 32 bits, in either direction.
+-- The distance from one number up to another, modulo 2^32: only the low 32 bits of both travel.
 local WRAP = 2 ^ 32
 local function behind(high, low) return (high - low) % WRAP end
 
@@ -556,7 +556,7 @@ local sessions = {}
 local opened, missed = {}, {}
 
 sphtp.prefs.key_log_file =
-  Pref.string("Key log file", "", "Keys of sealed channels, as SPHTPKEYLOGFILE has them written")
+  Pref.string("Key log file", "", "Keys of sealed channels: the file that the environment variable SPHTPKEYLOGFILE names")
 
 function sphtp.init() keyring, sessions, opened, missed = nil, {}, {}, {} end
 
@@ -911,9 +911,9 @@ local function read_body(at, tree, about, allowed)
 end
 
 -- No bit distinguishes a stream in the clear from a sealed one. So bytes that keep every rule of a body
--- are read as a body. Other bytes are read as sealed if their first eight can be a counter. A body in the
--- clear begins with a type, and numbers of datagrams that are not 0 follow: read as a counter, these
--- bytes give more than 2^32.
+-- are read as a body. Other bytes are read as sealed, unless the first is a type of a body and the first
+-- eight are no counter below 2^32. A body in the clear begins with a type, and numbers of datagrams that
+-- are not 0 follow: read as a counter, these bytes give more than 2^32.
 local function can_be_ciphertext(at, allowed)
   if at:left() <= 8 + TAG_SIZE then return false end
   return not allowed[BODIES[at:peek()] or ""] or at.tvb(at.at + 4, 4):uint() == 0
@@ -1371,7 +1371,7 @@ end
 -- first byte is 8 of them in every kind.
 --   CONNECT, GREET, CONFIRM   32 of a connection id that is 0; patterns and sizes are more
 --   ACCEPT                    32 or so: one of two sizes, and the bounds of an offer
---   REFUSE SCHEMA, COOKIE     no more than a size: never
+--   other kinds               no more than a size, at most: never
 --   DATA                      16 and more of lengths that add up to the end of the datagram, 8 of the
 --                             kind of each frame, 1 of the lane; only with whole messages or parts
 --   SEALED                    24 of a counter below 2^40

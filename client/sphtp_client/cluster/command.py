@@ -86,7 +86,7 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
 
 
 def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterPlan:
-    """Return the plan, after checking all parameters. Raises ``SettingsError``."""
+    """Return the plan, after checking the parameters. Raises ``SettingsError``."""
     loaded = load_scenario(scenario)
     chosen = loaded.steps if steps is None else steps
     if values["registry"] is not None:

@@ -178,7 +178,7 @@ class ClusterPlan:
         yield f"status: {shlex.join(('sphtp', 'status', servers[0], *self._secret()))}"
         given = (f"{name}={shlex.quote(text)}" for name, text in self.variables(servers).items())
         yield f"for your programs: export {' '.join(given)}"
-        yield "they stand until Ctrl-C"
+        yield "they run until Ctrl-C"
 
     def variables(self, servers: Sequence[str]) -> dict[str, str]:
         """Return the environment in which ``open_client()`` finds the servers."""
@@ -260,7 +260,8 @@ async def run_cluster(
 def _placed(plan: ClusterPlan, launcher: Launcher) -> ClusterPlan:
     """Return the plan with the network of a launcher.
 
-    Raises ``SettingsError`` if the launcher has too few slots, or no known network.
+    Raises ``SettingsError`` if the launcher has too few slots, or no known network, or if the plan
+    has a network and the launcher uses loopback.
     """
     if launcher.slots is not None and launcher.slots < plan.size:
         raise SettingsError(
@@ -422,7 +423,10 @@ async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]
 
 
 async def _start_servers(plan: ClusterPlan, supervisor: Supervisor) -> list[str]:
-    """Start the first server, then the others, which join it; return the addresses of all."""
+    """Start the first server, then the others, which join it.
+
+    Return the addresses of those that listen.
+    """
     first = await supervisor.start(plan.server(1, []))
     await _wait_for_servers([first], supervisor)
     if first.address is None:

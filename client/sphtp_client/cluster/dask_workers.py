@@ -57,7 +57,7 @@ START: Final = 60.0
 
 
 class WorkerOutput(NamedTuple):
-    """Output of a process, and its exit code after its end; None while output may follow."""
+    """Output of a process, and its exit code; None until its output and the process have ended."""
 
     out: bytes
     err: bytes
@@ -231,7 +231,7 @@ class DaskProcess(RunningProcess):
             await self._ask(PATIENCE, "end", how)
 
     async def _ask(self, seconds: float, method: str, *arguments: Any) -> Any:
-        """Call a method of the actor. Raises ``OSError`` for every failure."""
+        """Call a method of the actor. Raises ``OSError`` if the call fails or is not answered."""
         actor = self._actor
 
         def ask() -> Any:
@@ -313,7 +313,10 @@ class DaskLauncher:
 
 @asynccontextmanager
 async def open_dask(on: str) -> AsyncIterator[DaskLauncher]:
-    """Connect to the scheduler for the length of the block. Raises ``SettingsError``."""
+    """Connect to the scheduler for the length of the block.
+
+    Raises ``SettingsError`` if ``on`` has no address, no scheduler replies, or it has no workers.
+    """
     scheme = "tls" if on.startswith("tls+") else "tcp"
     address = on.partition("://")[2]
     if not address:

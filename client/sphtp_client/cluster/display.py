@@ -1,4 +1,4 @@
-"""The displays of ``sphtp cluster``: a live table, plain lines, or none."""
+"""The displays of ``sphtp cluster`` and ``sphtp run``: live tables, lines, a document, or none."""
 
 import json
 from collections import deque
@@ -132,8 +132,8 @@ def _hex(value: int | None) -> str:
     return "" if value is None else f"{value:#010x}"
 
 
-LIVE_EVERY = 0.25  # seconds between two drawings
-LINE_EVERY = 2.0  # seconds between two summaries
+LIVE_EVERY = 0.25  # least seconds between two drawings
+LINE_EVERY = 2.0  # least seconds between two summaries
 
 
 class RunDisplay(Protocol):

@@ -118,7 +118,7 @@ def _lost_servers(status: RunStatus) -> list[ProcessStatus]:
 
 
 def why(process: ProcessStatus) -> str:
-    """Return the reason for the failure of a process that has ended."""
+    """Return the reason for the failure of a process."""
     where = "" if process.place is None else f", on {process.place}"
     return f"{_reason(process)}{where}"
 

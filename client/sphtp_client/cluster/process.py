@@ -207,7 +207,7 @@ class ChildProcess(RunningProcess):
 
 
 async def split_lines(stream: trio.abc.ReceiveStream) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of a stream without line breaks; a line over ``LINE_LIMIT`` is divided."""
+    """Yield the lines of a stream without line breaks; one over ``LINE_LIMIT`` may be divided."""
     rest = b""
     while chunk := await _receive(stream):
         *lines, rest = (rest + chunk).split(b"\n")

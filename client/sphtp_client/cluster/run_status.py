@@ -28,7 +28,7 @@ from sphtp_client.simulation.reports import (
     parse_event,
 )
 
-NOT_STARTED = 127  # the exit code of a shell for a command that it cannot run
+NOT_STARTED = 127  # the exit code of a shell for a command that it does not find
 LOST = 255  # the exit code of ssh when the other machine is gone
 
 
@@ -94,13 +94,16 @@ class ProcessStatus:
 
 
 class RunStatus:
-    """The status of every process by name, in the order of their starts."""
+    """The status of every process by name, in the order of their first starts."""
 
     def __init__(self) -> None:
         self.processes: dict[str, ProcessStatus] = {}
         self.notices: deque[str] = deque()
         self.standing: dict[str, Any] | None = None
-        """The addresses and the secret of servers that run for other programs; else None."""
+        """The addresses, the secret's file and the variables for programs of the user.
+
+        None if the run has clients, and until its servers listen.
+        """
         self.page: str | None = None
         """The address of the page; None without one."""
         self.replaced: list[str] = []
@@ -120,7 +123,7 @@ class RunStatus:
         }
 
     def take(self, name: str, role: ProcessRole, *, slab: int | None = None) -> ProcessStatus:
-        """Add a process that is about to start."""
+        """Add a process that is about to start, in place of an earlier one of this name."""
         process = self.processes[name] = ProcessStatus(name, role, slab)
         return process
 

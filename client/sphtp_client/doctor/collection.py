@@ -307,7 +307,7 @@ async def _collect_servers(
 
 
 def members_untrusted(status: Mapping[str, Any]) -> list[ServerAddress]:
-    """Return the addresses in a server's view, without malformed ones."""
+    """Return the addresses in a server's view that can be dialled, ``MAX_MEMBERS`` at most."""
     view = status.get("view")
     rows = view.get("members") if isinstance(view, dict) else None
     found = list[ServerAddress]()

@@ -22,11 +22,12 @@ FAULTY: Final = 1
 def doctor(address: str, **values: Any) -> None:
     """Look for faults that keep programs on this machine from working with a cluster.
 
-    Prints a line for each check: ok, warning or fault. Below a warning or a fault stands a command
-    that mends it or shows more, or a call for the peer's program. The command checks this machine
-    (receive buffer, descriptors, ports, multicast, shared memory), the keys, each server, the
-    registration, the cluster's time, and each peer: it opens a channel to the peer, and searches
-    for the largest datagram that arrives there. The programs of peers do not notice the checks.
+    Prints a line for each finding: ok, warning or fault. Below a warning or a fault stands a
+    command that mends it or shows more, or a call for the peer's program. The command checks this
+    machine (receive buffer, descriptors, ports, multicast, shared memory), the keys, each server,
+    the registration, the cluster's time, and each peer: it opens a channel to the peer, and
+    searches for the largest datagram that arrives there. The programs of peers do not notice the
+    checks.
 
     ADDRESS is the address of a server, tcp://host:port. Without it and --server, the command
     searches for a cluster that announces itself on this machine, then on this network, and then for

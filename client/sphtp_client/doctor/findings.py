@@ -1,7 +1,7 @@
 """The judgement of facts: findings, with a remedy for each fault. It performs no I/O.
 
-A fault keeps programs from working. A warning is a cause of slowness, or a missing feature that
-some programs do not need.
+A fault keeps programs from working, or may do so. A warning is a cause of slowness, or a missing
+feature that some programs do not need.
 """
 
 import re
@@ -187,7 +187,7 @@ _SEARCH_REMEDIES: Final = (
     (r"clusters: (?P<address>\S+?)[,;]?\s", "sphtp doctor {address}"),
     (r"", "sphtp server --new"),
 )
-"""The same for each error of a search for servers, which names a server that it found."""
+"""The same for each error of a search for servers, which may name a server that it found."""
 
 
 def judge_cluster(cluster: ClusterFacts) -> Iterator[Finding]:

@@ -9,7 +9,8 @@
   init container copies the files into memory, readable for their user only.
 - Probes request a server's ``/healthz`` and ``/readyz``.
 - A ``NetworkPolicy`` for each side allows the traffic of the protocol: TCP to the servers, UDP
-  among the clients, and DNS. Metrics are open to the namespace, and need the token.
+  among the clients, DNS, and TCP from the servers to etcd if the registry is there. Metrics are
+  open to the namespace, and need the token.
 
 The pods run without root, capabilities, a writable root file system, and a token of Kubernetes.
 """
@@ -178,7 +179,7 @@ class Manifest:
             "spec": {
                 "serviceName": self._service_name,
                 "replicas": self.servers,
-                # A server needs another server before it is ready.
+                # A server may wait for another one before it is ready.
                 "podManagementPolicy": "Parallel",
                 "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": pod},

@@ -1,9 +1,10 @@
 """A channel from a log in qlog: sequence, window and round trip over time.
 
 The first panel has a dot for each sent packet, at its time and its sequence number; the slope is
-the rate. A packet with bytes that an earlier packet carried counts as a retransmission. A lost
-packet has a cross at the time when it was sent. The line below the dots is the highest acknowledged
-sequence number; its horizontal distance from the dots is the round trip.
+the rate. A packet counts as a retransmission if one of its stream frames ends at or before the end
+of an earlier frame of the same stream. A lost packet has a cross at the time when it was sent. The
+line below the dots is the highest acknowledged sequence number; its horizontal distance from the
+dots is the round trip.
 """
 
 import json
@@ -90,8 +91,8 @@ class ChannelLog:
 def read_channels(path: Path) -> dict[str, ChannelLog]:
     """Read the channels of a log, up to its last complete event; return them by id.
 
-    Raises ``LogError`` if the file is not a qlog in the form of a JSON text sequence, and
-    ``OSError``.
+    Raises ``LogError`` if the file is not a qlog in the form of a JSON text sequence, or has a
+    malformed event before the last one, and ``OSError``.
     """
     channels: dict[str, ChannelLog] = {}
     with path.open(encoding="utf-8", errors="replace") as file:

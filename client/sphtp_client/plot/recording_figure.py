@@ -46,7 +46,7 @@ def collect(
 ) -> dict[str, dict[Line, Points]]:
     """Return the points of each line of each topic; times in seconds from the beginning.
 
-    ``fields`` are patterns for the paths of fields, with the wildcards of file names: ``x[*]``.
+    ``fields`` are patterns for the paths of fields, with the wildcards ``*`` and ``?``: ``x[*]``.
     """
     wanted, start = list(fields), recording.begin / NANOSECONDS
     # Brackets belong to the index of an array here, and are escaped for fnmatch.

@@ -103,7 +103,7 @@ class ReplayStarted(EventRecord):
 
 
 class RecordingCut(EventRecord):
-    """The event that the file of a recording is incomplete; the text names the place."""
+    """The event that the file of a recording is incomplete or damaged; the text names the place."""
 
     event: Literal["cut"] = "cut"
     text_of_cut: str

@@ -8,10 +8,10 @@ to seek.
 
 A killed recorder writes no summary, so the reader does not use it. It goes from record to record by
 their lengths, reads channels and metadata, and notes the place and the time span of each chunk. At
-an incomplete record the recording ends, and ``Recording.cut`` describes the place. Messages are
-unpacked chunk by chunk, while the caller iterates. Of the library ``mcap`` only the record types
-and the unpacking of a chunk are used: its reader takes a short read for a short field, and its
-writer ends a chunk only by size.
+an incomplete or damaged record the recording ends, and ``Recording.cut`` describes the place.
+Messages are unpacked chunk by chunk, while the caller iterates. Of the library ``mcap`` only the
+record types and the unpacking of a chunk are used: its reader takes a short read for a short field,
+and its writer ends a chunk only by size.
 """
 
 import json
@@ -291,14 +291,14 @@ class ChunkPlace(NamedTuple):
 
 @dataclass
 class Recording:
-    """A recording, up to its last complete record. Made by ``read_recording``."""
+    """A recording, up to its first incomplete or damaged record. Made by ``read_recording``."""
 
     source: Path | bytes
     channels: dict[int, RecordedChannel] = field(default_factory=dict)
     metadata: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
     """The name and content of each record of metadata, in order."""
     cut: str | None = None
-    """A sentence on the place where the file is incomplete or damaged; None if it is neither."""
+    """A sentence on the place where the file is incomplete or damaged; None if none was found."""
     chunks: list[ChunkPlace] = field(default_factory=list)
     """The places of the chunks in the file, in order."""
 
@@ -365,10 +365,10 @@ class Recording:
 
 
 def read_recording(source: Path | bytes) -> Recording:
-    """Read a recording, from a file or from its content, up to its last complete record.
+    """Read a recording, from a file or from its content, up to its first incomplete record.
 
-    Raises ``RecordingError`` if it is not a file in MCAP, and ``OSError`` if the file cannot be
-    read.
+    Raises ``RecordingError`` if it does not begin as a file in MCAP does, and ``OSError`` if the
+    file cannot be read.
     """
     recording = Recording(source)
     with _open(source) as file:

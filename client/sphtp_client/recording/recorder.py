@@ -5,8 +5,8 @@ programs that it records. Therefore the client takes messages as they arrive, un
 and puts them in a queue. A thread decodes them, writes them as JSON, and waits for the disk. The
 queue is bounded in bytes. When it is full, further messages are dropped. The recorder counts and
 reports dropped messages and those that a stream has lost, and writes a record of each loss to the
-file. The thread finishes a chunk every second. So a kill loses the last second at most, and what
-waited in the queue for a slow disk.
+file, if the queue has room for it. The thread finishes a chunk every second. So a kill loses the
+last second at most, and what waited in the queue for a slow disk.
 """
 
 import json
@@ -39,7 +39,7 @@ from sphtp_client.recording.mcap_file import NANOSECONDS, RecordingWriter
 from sphtp_client.recording.values import encode_message, message_tree, schema_of
 
 CHUNK_SECONDS: Final = 1.0
-"""The longest time, in seconds, from the first message of a chunk to its end."""
+"""Seconds from the first message of a chunk to its end, if it is not full before."""
 
 MOST_QUEUED: Final = 64 << 20
 """The most bytes of messages that wait for the disk."""
@@ -131,7 +131,7 @@ class RecorderQueue:
         self.error: OSError | None = None
         """The error that ended the writing early."""
         self.lost: Counter[str] = Counter()
-        """The numbers of messages missing in the recording, by reason."""
+        """The number of messages missing in the recording, for each reason."""
         self.undecodable = 0
         self.origins: set[RecordedOrigin] = set()
         self._writer = RecordingWriter(file)
@@ -185,7 +185,7 @@ class RecorderQueue:
         self._on_lost(lost)
 
     def note(self, name: str, properties: Mapping[str, str]) -> None:
-        """Queue a record of metadata, if there is room for it."""
+        """Queue a record of metadata, if there is room for it and the writing has not failed."""
         with self._changed:
             if self.error is None and self._queued + NOTE <= self._most_queued:
                 self._waiting.append(_Note(name, properties))

@@ -105,7 +105,7 @@ class Player:
     async def play(self, send: Send, laps: int | None = 1) -> None:
         """Send the messages ``laps`` times; with None, until cancelled.
 
-        Returns early after a lap without a message.
+        Returns early after a lap in which no message was sent.
         """
         start = trio.current_time()
         for lap in range(laps) if laps is not None else count():
@@ -220,7 +220,7 @@ def replay(**values: Any) -> None:
     step it compares the contribution of the program with the recorded contribution of the member,
     and prints the steps that differ.
 
-    Exit codes: 0 all messages were sent or all steps are equal, 1 a step differs, 2 usage or
+    Exit codes: 0 the messages were sent or no step differs, 1 a step differs, 2 usage or
     configuration, 3 no server replied, or FILE cannot be read, 130 after Ctrl-C, 143 after SIGTERM.
     """
     options = ReplayOptions(begin=values.pop("from"), end=values.pop("to"), **values)

@@ -33,7 +33,7 @@ ID_STRIDE = 2
 """The difference of two consecutive ids of clients, which are odd."""
 
 MOST_SHOWN = 60
-"""The longest text of a value in a difference, in characters."""
+"""The characters of a value in a difference, after which it is cut."""
 
 
 class RecordedStep(NamedTuple):

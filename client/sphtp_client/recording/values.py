@@ -46,7 +46,7 @@ RESERVED: Final = frozenset({ARRAY, LONG_ARRAY, BYTES, FLOAT, TIMESTAMP, EXTENSI
 """The sets of keys that mark an object as the form of another value."""
 
 WRAPPED: Final = {"value"}
-"""The key of the object around a message that is not a map."""
+"""The key of the object around a message that is not a map, or has this key only."""
 
 _MOST_KEYS: Final = max(map(len, RESERVED))
 _AS_IT_IS: Final = frozenset({str, int, bool, type(None)})
@@ -56,7 +56,7 @@ _encode = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")
 
 
 class RecordingError(SphtpError):
-    """A recording or a part of it cannot be read; the text names the place and the reason."""
+    """A recording or a part of it cannot be read; the text has the reason."""
 
 
 MALFORMED: Final = (ValueError, TypeError, OverflowError, MemoryError, RecursionError)

@@ -45,7 +45,7 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A datagram to send now."""
+    """A datagram to forward. ``client`` is its sender or its receiver."""
 
     direction: Direction
     client: Address

@@ -30,7 +30,7 @@ _SHOWN_ELSEWHERE: Final = frozenset(("event", "level", "timestamp"))
 
 
 class ProgramLogs:
-    """The log files of programs: appends the lines of each to ``NAME.log``."""
+    """The log files of servers and programs: appends the lines of each to ``NAME.log``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,7 +56,8 @@ class ProgramLogs:
 class RunBoard(RunStatus):
     """The state of every process of a run, by name; ``clock`` is that of the rules.
 
-    With ``logs``, the lines of programs go to files, and are no notices.
+    With ``logs``, the lines of servers and programs go to files, and are no notices until a file
+    cannot be written.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class RunBoard(RunStatus):
             self._show(name, line, "stderr")
 
     def exited(self, process: ProcessStatus, code: int, *, asked: bool) -> None:
-        """Note the end of a process, and apply its restart rule."""
+        """Note the end of a process, and apply its restart rule unless the run is stopping."""
         self._show_early(process.name)
         self._end(process.name, code, asked=asked)
 

@@ -33,7 +33,8 @@ from sphtp_client.run.table import draw, style, summary
     "--logs",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="Append the output of each program to NAME.log in this directory, instead of showing it.",
+    help="Append the output of each server and program to NAME.log in this directory, instead of "
+    "showing it.",
 )
 @click.option(
     "--json",
@@ -43,21 +44,21 @@ from sphtp_client.run.table import draw, style, summary
 def run(file: Path, check: bool, logs: Path | None, json: bool) -> None:
     """Start the servers and programs that FILE describes, restart them, and end them together.
 
-    FILE is a TOML file: a table [servers], and a table [program.NAME] for each program. Programs
-    start when the servers are ready. The command sets the variables SPHTP_CLIENT_SERVER,
-    SPHTP_CLIENT_SECRET_FILE, SPHTP_CLIENT_HEARTBEAT and SPHTP_CLIENT_EXPIRY for them, from which
-    open_client() without an address takes the servers, the secret and the timers. Each line of
-    output is shown behind the name of its program. On a terminal, a table of all programs stands
-    below the lines.
+    FILE is a TOML file: the optional tables [servers] and [environment], and a table [program.NAME]
+    for each program. Programs start when the servers are ready. The command sets the variables
+    SPHTP_CLIENT_SERVER, SPHTP_CLIENT_SECRET_FILE, SPHTP_CLIENT_HEARTBEAT and SPHTP_CLIENT_EXPIRY
+    for them, from which open_client() without an address takes the servers, the secret and the
+    timers. Each line of a program's output is shown behind the name of the program. On a terminal,
+    a table of all programs stands below the lines.
 
     The run ends when all programs have ended (except those with background = true), when a
-    program has failed (unless it has essential = false), or at Ctrl-C. The command then ends the
-    programs, and after them the servers. It kills a program that does not end within its grace
-    time, with all processes that the program has started.
+    program has failed (unless it has essential = false), when all servers have failed, or at
+    Ctrl-C. The command then ends the programs, and after them the servers. It kills a program that
+    does not end within its grace time, with all processes that the program has started.
 
-    Exit codes: 0 all programs ended, 2 usage or a mistake in FILE, 3 an essential program failed,
-    130 after Ctrl-C, 143 after SIGTERM. If all programs have background = true, Ctrl-C ends the run
-    with 0.
+    Exit codes: 0 all programs ended, 2 usage or a mistake in FILE, 3 an essential program or all
+    servers failed, 130 after Ctrl-C, 143 after SIGTERM. If all programs have background = true,
+    Ctrl-C ends the run with 0.
     """
     try:
         loaded = load_run_file(file, os.environ)

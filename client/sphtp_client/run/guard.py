@@ -32,7 +32,7 @@ from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-NOT_STARTED = 127  # the exit code of a shell for a command that it cannot run
+NOT_STARTED = 127  # the exit code of a shell for a command that it does not find
 STDIN, STDOUT = 0, 1
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl

@@ -1,19 +1,19 @@
 """The rules of a run: the starts and restarts of programs, and the end of the run.
 
-Theory of operation. A program starts when all programs in its ``after`` are ready, and all in its
-``after_end`` have finished. When it ends, its restart rule decides: the program starts again after
-a backoff that doubles from one restart to the next, or it has ended for good. It has **finished**
-if it ended with exit code 0 and its rule asks for no restart. It has **failed** if it ended for
-good otherwise, or if a program for which it waits will never be ready, or never finish. If a
-program ran for the time ``steady`` before it ended, its backoff and its count of restarts in a row
-begin anew.
+Theory of operation. A program starts when all programs in its ``after`` have become ready, and all
+in its ``after_end`` have finished. When it ends, its restart rule decides: the program starts again
+after a backoff that doubles from one restart to the next, up to ``backoff_max``, or it has ended
+for good. It has **finished** if it ended with exit code 0 and its rule asks for no restart. It has
+**failed** if it ended for good otherwise, or if a program for which it waits will never be ready,
+or never finish. If a program ran for the time ``steady`` before it ended, its backoff and its count
+of restarts in a row begin anew.
 
 The run ends when an essential program has failed, and all that stand in for it, or when each
-program that is not in the background has ended. Programs are stopped before those that they came
-after.
+program that is not in the background has ended. If all are in the background, only a failure ends
+it. Programs are stopped before those in their ``after`` and ``after_end``.
 
-The rules have no clock: each input has the time ``now``. ``next_alarm`` returns the time at which
-``poll_starts`` next returns a program whose backoff is over.
+The rules have no clock: inputs that depend on the time have the argument ``now``. ``next_alarm``
+returns the time at which ``poll_starts`` next returns a program whose backoff is over.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +34,7 @@ class Phase(Enum):
     """The phases of a program."""
 
     WAITING = "waiting"
-    """It has not been started: other programs have to be ready, or to finish, first."""
+    """It has not been started: it waits for other programs, or for the next ``poll_starts``."""
     RUNNING = "running"
     BACKOFF = "restarting"
     """It ended, and starts again when its backoff is over."""
@@ -109,13 +109,16 @@ class Rules:
     programs: Mapping[str, ProgramRules]
     states: dict[str, ProgramState] = field(init=False)
     end: RunEnd | None = field(default=None, init=False)
-    """The end of the run; None before. It never changes."""
+    """The end of the run; None before. Once set, it never changes."""
 
     def __post_init__(self) -> None:
         self.states = {name: ProgramState() for name in self.programs}
 
     def poll_starts(self, now: float) -> list[str]:
-        """Return the programs to start now, each behind those in its ``after``; mark as running."""
+        """Return the programs to start now, and mark them as running.
+
+        The first start of a program comes behind those of the programs in its ``after``.
+        """
         starts: list[str] = []
         # A program that is ready as soon as it starts allows others to start.
         while found := [name for name in self.states if self._starts(name, now)]:
@@ -183,7 +186,7 @@ class Rules:
                 del left[name]
 
     def waits_for(self, name: str) -> list[str]:
-        """Return the programs that keep a program from starting, in the order of the file."""
+        """Return the programs that keep a program from starting, in the order of ``programs``."""
         unmet = set(self._unmet(name))
         return [other for other in self.programs if other in unmet]
 

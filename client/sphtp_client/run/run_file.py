@@ -1,6 +1,7 @@
 """The file of a run: its tables, with the meaning and the bounds of every value.
 
-``load_run_file`` rejects a wrong file with an error that names file, key and value of each mistake.
+``load_run_file`` rejects a wrong file with an error that names the file, and the key and the value
+of each mistake found.
 """
 
 import os
@@ -28,7 +29,7 @@ from sphtp_client.simulation.scenario import Problem, place_of
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 MOST_PROGRAMS: Final = 1000
 LONGEST: Final = 60
-"""The most characters of a wrong value in an error."""
+"""The characters after which a value that its table rejects is cut in the error."""
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=86400)]
 Variables = dict[str, str]
@@ -67,7 +68,9 @@ class ServersTable(RestartTable):
         None, strict=True, ge=0, le=MAX_MEMBERS, description="servers to start; default: 1"
     )
     addresses: tuple[str, ...] = Field((), description="servers that run already")
-    secret_file: Path | None = Field(None, description="default: a new secret for this run")
+    secret_file: Path | None = Field(
+        None, description="default: a new secret, if the run starts servers"
+    )
     heartbeat: Seconds = Field(1.0, description="s, of servers and clients")
     expiry: Seconds = Field(10.0, description="s, of servers and clients")
     options: Words = Field((), description="further options of sphtp server")
@@ -145,9 +148,10 @@ class RunFile:
 
 
 def load_run_file(path: Path, environ: Mapping[str, str]) -> RunFile:
-    """Read and check a file. Each program must exist on the ``PATH`` that it would have.
+    """Read and check a file. Each command must name a program that would be found at its start.
 
-    Raises ``SettingsError``, with a line for each mistake.
+    Raises ``SettingsError``, with a line for each mistake found. If the tables are wrong, programs
+    and files are not looked for.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -159,7 +163,7 @@ def load_run_file(path: Path, environ: Mapping[str, str]) -> RunFile:
         tables = RunTables.model_validate(values)
     except ValidationError as error:
         _refuse(path, map(_problem, error.errors(include_url=False)))
-        raise  # it has an error, which has been raised
+        raise  # not reached: there is an error at least, and ``_refuse`` raises
     folder = path.absolute().parent
     servers = _at(folder, tables.servers)
     programs = [one for kind in tables.program for one in _programs(tables, kind, folder, environ)]

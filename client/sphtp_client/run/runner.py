@@ -35,7 +35,7 @@ class RunPlan:
     secret_file: Path | None
 
     def variables(self, addresses: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment variables by which clients find the servers.
+        """Return the environment variables by which clients reach the servers.
 
         ``addresses`` maps the names of started servers to their addresses.
         """
@@ -139,7 +139,7 @@ def _stand(rules: Rules, plan: RunPlan) -> bool:
 
 
 def _introduce(plan: RunPlan, board: RunBoard) -> None:
-    """Add a notice on the servers; in JSON with the variables by which programs reach them."""
+    """Add a notice on started servers; in JSON with the variables by which programs reach them."""
     variables = plan.variables(board.addresses)
     if board.addresses:
         text = f"to see the servers: {plan.status_command(board.addresses)}"

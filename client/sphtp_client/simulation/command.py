@@ -43,9 +43,9 @@ def client(**values: Any) -> None:
     A scenario is a box of colliding spheres, divided into slabs along one axis. Start one client
     per slab, in any order and on any machine; the servers introduce them to each other.
 
-    Exit codes: 0 finished, 2 usage or configuration, 3 a server or a peer could not be reached, or
-    a peer left, 130 after Ctrl-C, 143 after SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, or with
-    --exit-with-stdin when standard input closes.
+    Exit codes: 0 finished, 2 usage or configuration, 3 a server or a peer could not be reached, a
+    peer left, or the simulation failed, 130 after Ctrl-C, 143 after SIGTERM, SIGHUP, SIGUSR1 or
+    SIGUSR2, or with --exit-with-stdin when standard input closes.
     """
     options = ClientOptions(**values)
     reporter = REPORTERS["json" if options.json else "text"](sys.stdout, sys.stderr)

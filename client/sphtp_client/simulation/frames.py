@@ -134,7 +134,7 @@ def _finite(value: object) -> float:
 
 
 EVERY: Final = 0.25
-"""The shortest time between two frames, in seconds."""
+"""The shortest time between two frames, in seconds; the last frame may come earlier."""
 
 SHARE: Final = 0.02
 """The largest share of the time for publishing."""

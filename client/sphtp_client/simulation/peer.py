@@ -1,10 +1,11 @@
 """One simulation client, from its registration to the end of its slab's work.
 
 The client waits for the peers of the other slabs, opens a link to the neighbour with the higher
-number, accepts one from the other neighbour, and runs its steps. At the end, every slab sends its
-spheres to slab 0, which confirms when it has all of them. Slab 1 uses its link to slab 0; the other
-slabs open a link for this. After the confirmation a client may leave, because no peer needs data
-from another. The side that opened a channel closes it first, and the other side waits for that.
+number, accepts one from the other neighbour, and runs its steps. At the end, every other slab sends
+its spheres to slab 0, which confirms when it has all of them. Slab 1 uses its link to slab 0; the
+other slabs open a link for this. After the confirmation a client may leave, because no peer needs
+data from another. The side that opened a channel closes it first, and the other side waits for
+that.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -146,7 +147,7 @@ async def run_peer(job: SlabJob, connection: ConnectionSettings, reporter: Repor
 
     Raises ``PeerGoneError`` if another peer leaves before the end, ``UnreachableError`` and
     ``RefusedError`` if the client cannot register or a peer does not appear, ``SettingsError`` if a
-    log cannot be written or a peer simulates something else, and as ``run_slab``.
+    log cannot be opened or a peer simulates something else, and as ``run_slab``.
     """
     with channel_log(connection.qlog, f"slab {job.slab} of {job.slabs}") as instruments:
         await _take_part(job, connection, reporter, instruments)

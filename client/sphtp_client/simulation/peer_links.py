@@ -122,9 +122,10 @@ class PeerLink:
             raise self._departure("closed its channel before the end") from None
 
     async def receive(self) -> bytes:
-        """Wait for the next message. Raises ``PeerGoneError`` if a peer of the run is gone.
+        """Wait for the next message.
 
-        The channel's timeout ends the wait if the peer has vanished.
+        Raises ``PeerGoneError`` if a peer of the run is gone, or sent an invalid message. The
+        channel's timeout ends the wait if the peer has vanished.
         """
         try:
             message = await self._channel.receive()
@@ -145,7 +146,7 @@ class PeerLink:
             await self._channel.send(event.model_dump(mode="json"))
 
     async def wait_end(self) -> None:
-        """Wait until the other side has closed the channel; drop its messages."""
+        """Drop messages until the other side closes the channel, or reports a missing peer."""
         with suppress(PeerGoneError):
             while True:
                 await self.receive()

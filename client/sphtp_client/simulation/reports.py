@@ -1,7 +1,8 @@
 """The reports of a simulation process: JSON objects, one per line, or lines for people.
 
 ``sphtp client --json`` writes these records on standard output, and ``sphtp cluster`` reads
-them. A reader ignores lines that are not such records, and unknown keys.
+them. The log of a server in JSON has ``Started``, and ``cluster.place`` writes ``Placed``. A reader
+ignores lines that are not such records, and unknown keys.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -132,7 +133,10 @@ class PeerGone(EventRecord):
 
 
 class Result(EventRecord):
-    """The state of all spheres at the end, reported by slab 0, or by a client that is alone."""
+    """The digest of all spheres at the end, and their totals at the start and at the end.
+
+    Slab 0 reports it, or a client that is alone.
+    """
 
     event: Literal["result"] = "result"
     steps: int

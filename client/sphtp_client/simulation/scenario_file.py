@@ -27,7 +27,7 @@ _SHORT.maxother = _SHORT.maxstring = 60
 
 
 def load_scenario(path: str | Path) -> Scenario:
-    """Read and check a scenario file. Raises ``ScenarioError`` with all problems."""
+    """Read and check a scenario file. Raises ``ScenarioError`` with the problems found."""
     source = str(path)
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))

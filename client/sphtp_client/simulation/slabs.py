@@ -40,8 +40,9 @@ def max_slabs(scenario: Scenario) -> int:
 def borders(scenario: Scenario, count: int, name: str = "slabs") -> tuple[float, ...]:
     """Return the ``count + 1`` borders of ``count`` slabs in m.
 
-    Raises ``SettingsError``, which contains ``name``, if a slab would be narrower than halo and
-    stride together. A sphere could then affect a peer that is not a neighbour of its owner.
+    Raises ``SettingsError``, which contains ``name``, if ``count`` is below 1 or over
+    ``max_slabs``. From a slab that is narrower than halo and stride together, a sphere could affect
+    a peer that is not a neighbour of its owner.
     """
     most = max_slabs(scenario)
     if not 1 <= count <= most:
@@ -174,7 +175,10 @@ class Slab:
         self._happen(StepEvent.DRIFT)
 
     def outgoing(self, side: SlabSide) -> bytes:
-        """Return this step's message to the neighbour on that side."""
+        """Return this step's message to the neighbour on that side.
+
+        Raises ``StateError`` if there is no such neighbour, or ``drift`` has not begun a step.
+        """
         self._happen(StepEvent.EXCHANGE)
         if side not in self.sides:
             raise StateError(f"slab {self.index} of {self.count} has no {side.name} neighbour")

@@ -90,7 +90,7 @@ class TerminalOptions(ConnectionOptions):
 
 
 def parse_peer(text: str) -> int | None:
-    """Return the id in a text, hexadecimal with 0x or decimal; None for a name."""
+    """Return the id in a text, such as 0x1a2b3c4d or 439041101; None if it is no number."""
     try:
         return int(text, 0)
     except ValueError:
@@ -108,7 +108,7 @@ class Output:
         self.line(json.dumps({"event": event, **values}) if self.as_json else line)
 
     def line(self, line: str) -> None:
-        """Print a line. Raises ``EarlyEndError`` if the output is closed, and ``OSError``."""
+        """Print a line. Raises ``EarlyEndError`` if the output is closed, else ``OSError``."""
         try:
             print(printable_lines(line), flush=True)
         except OSError as error:

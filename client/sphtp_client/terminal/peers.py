@@ -1,4 +1,4 @@
-"""The verb ``sphtp peers``: list the clients of a cluster, as its servers introduce them."""
+"""The verb ``sphtp peers``: list the other clients of a cluster, as its servers introduce them."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -19,7 +19,7 @@ from sphtp_client.terminal.values import to_json
 from sphtp_server.client_config import CONTEXT
 
 LONGEST_CELL = 60
-"""The most characters of a peer's data in the table."""
+"""The characters of a peer's data in the table, after which it is cut."""
 
 
 @click.command(
@@ -54,7 +54,10 @@ async def _list(options: TerminalOptions) -> None:
 
 
 async def introduced(client: Client, options: TerminalOptions) -> list[Peer]:
-    """Wait until all clients of a server are introduced, or a timeout; return the peers, sorted."""
+    """Wait until all clients of a server are introduced, or a timeout; return the peers, sorted.
+
+    Raises as ``fetch_status``.
+    """
     config = options.config()
     with trio.move_on_after(options.timeout):
         addresses = [it.address for it in client.servers.values() if it.address is not None]

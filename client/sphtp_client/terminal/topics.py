@@ -22,7 +22,7 @@ from sphtp_server.client_config import CONTEXT
 @click.argument("value", required=False)
 @with_options(PUB_OPTIONS)
 def pub(topic: str, value: str | None, receivers: int, **values: Any) -> None:
-    """Publish VALUE, or each line of standard input, to the subscribers of TOPIC.
+    """Publish VALUE, or each line of standard input but blank ones, to the subscribers of TOPIC.
 
     A value is JSON: 3.5, '"a text"' or '{"x": [1, 2]}'. The command waits for --receivers
     subscriptions before the first message. It ends when the subscribers have all messages, 5 s

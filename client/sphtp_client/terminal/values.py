@@ -49,9 +49,10 @@ def to_json(value: Any) -> Any:
 
 
 async def stdin_lines() -> AsyncIterator[str]:
-    """Yield the lines of standard input that are not empty.
+    """Yield the lines of standard input that are not blank.
 
-    Raises ``SettingsError`` for a line that is not UTF-8, or longer than ``LONGEST_LINE``.
+    Raises ``SettingsError`` for a line that is not UTF-8, or exceeds ``LONGEST_LINE`` bytes by more
+    than one read.
     """
     rest = b""
     while data := await _read_stdin():

@@ -98,7 +98,7 @@ _BLOCKED: Final = {
 
 
 def of_channel(channel: ChannelReport) -> Iterator[Cause]:
-    """Yield the causes for which messages of a channel wait to leave, or to be read."""
+    """Yield the causes of waiting on a channel: a silent peer, a sending limit, a slow reader."""
     node, peer, about = channel.node, channel.peer, (channel.node, channel.peer)
     of_service = "" if channel.service == "messages" else f" ({channel.service})"
     if channel.probes:
@@ -140,7 +140,7 @@ def _of_lanes(channel: ChannelReport) -> str:
 
 
 def of_source(source: SourceReport, before: SourceReport | None = None) -> Iterator[Cause]:
-    """Yield the causes for which new data of a source waits, and the receivers left behind."""
+    """Yield the causes for which data or repairs of a source wait, and receivers left behind."""
     node, topics = source.node, source.topics
     if source.waiting:
         text = f"{in_bytes(source.waiting)} of {topics} of {node} wait"
@@ -198,7 +198,7 @@ class _MemberView:
 
 
 def of_groups(observations: Iterable[Observation]) -> Iterator[Cause]:
-    """Yield the members for which each group waits: in a stopped step, or most of the time."""
+    """Yield the members for which each group waits: in a stopped step, or much of the time."""
     groups: defaultdict[str, list[_MemberView]] = defaultdict(list)
     for one in observations:
         earlier = one.earlier("groups")

@@ -28,7 +28,7 @@ class TopOptions(TerminalOptions):
 
     @property
     def wants_screen(self) -> bool:
-        """True if input and output are a terminal, without ``--once`` and ``--json``."""
+        """True if input and output are a terminal with a screen, and the options want one."""
         is_terminal = (
             sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"
         )
@@ -39,7 +39,10 @@ class TopOptions(TerminalOptions):
         return None if self.metrics_token_file is None else load_token(self.metrics_token_file)
 
     def places(self) -> tuple[str, ...]:
-        """Return the given addresses, or those of found servers. Raises ``SphtpError`` if none."""
+        """Return the given addresses, or without any those of the servers that a search finds.
+
+        Raises as ``find_servers``, and ``SettingsError`` for wrong options.
+        """
         given = self.addresses or self.server
         return given or tuple(map(str, trio.run(find_servers, self.config())))
 
@@ -58,11 +61,10 @@ def top(**values: Any) -> None:
     Keys: 1 to 5 show peers, channels, lanes, streams or groups; s sorts by the next column, r
     reverses the order, / filters, p pauses, the space bar refreshes at once, q quits. The sentences
     at the bottom explain which program or path causes the waiting; those with > concern the row of
-    the cursor. The command repeats requests to an address that does not reply.
+    the cursor. The screen repeats requests to an address that does not reply.
 
     With --once or --json, or if the input or the output is no terminal, the command prints one
-    state and exits.
-    It measures the rates over one --interval before that.
+    state and exits. It measures the rates over one --interval before that.
 
     Exit codes: 0 after q or Ctrl-C on the screen, or a state was printed, 2 wrong arguments, 3 no
     server was found, or for a printed state no address replied, 130 after Ctrl-C without the

@@ -49,7 +49,10 @@ class NodeReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneReport:
-    """The report of a lane: the reliable messages that are not acknowledged, and their bytes."""
+    """The report of a lane: its reliable messages that wait, and their bytes.
+
+    They are those from the oldest that is not acknowledged to the newest.
+    """
 
     lane: str
     messages: int
@@ -252,7 +255,7 @@ SIMULATION: Final = "the simulation"
 
 LEAST_AMOUNT: Final = 1e-18
 MOST_AMOUNT: Final = 1e18
-"""The smallest and the largest values but 0 that are read: sums, rates and shares stay finite."""
+"""The least and the largest absolute values but 0 that are read: sums and rates stay finite."""
 
 _Figures = dict[str, float]
 _Rows = dict[tuple[str, ...], _Figures]

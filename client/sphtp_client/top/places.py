@@ -216,7 +216,8 @@ def parse_places(
 
     An address is that of a server, ``tcp://HOST:PORT`` or ``tls+tcp://HOST:PORT``, or of metrics,
     ``[http[s]://][HOST:]PORT[/PATH]``. At the end of an address of metrics, the port may be a
-    range, ``9464-9469``. Raises ``SettingsError`` for other addresses.
+    range, ``9464-9469``. Raises ``SettingsError`` for other addresses, and for more than
+    ``MOST_PLACES``.
     """
     readers: dict[str, PlaceReader] = {}
     for text in texts:
@@ -235,7 +236,9 @@ def _expand(text: str) -> Iterator[str]:
         return
     first, last = int(match["first"]), int(match["last"])
     if not first <= last < first + MOST_PLACES:
-        raise SettingsError(f"{text!r}: the ports run from the lower to the higher one")
+        raise SettingsError(
+            f"{text!r}: the ports run from the lower to the higher one, {MOST_PLACES} at most"
+        )
     for port in range(first, last + 1):
         yield f"{match['host'] or ''}{port}"
 

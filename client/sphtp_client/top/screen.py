@@ -28,12 +28,15 @@ MOST_ROWS: Final = 500
 MOST_REASONS: Final = 8
 
 MOST_SHARE: Final = 0.05
-"""The largest share of the time for reading a place: a node with 200 channels needs 0.1 s."""
+"""The share of the time for reading a place, above which pauses grow up to ``LONGEST_PAUSE``.
+
+A node with 200 channels needs 0.1 s.
+"""
 
 LONGEST_PAUSE: Final = 10.0
 
 PAUSE_PER_TIME: Final = 4.0
-"""The pause after the drawing of a table, as a multiple of its duration."""
+"""The least pause after the drawing of a table, as a multiple of its duration."""
 
 NOTHING_WAITS: Final = "Nothing waits."
 

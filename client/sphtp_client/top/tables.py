@@ -23,7 +23,7 @@ from sphtp_client.top.model import (
 )
 
 LONGEST_CELL: Final = 40
-"""The most characters of a cell."""
+"""The characters of a text, after which a cell cuts it."""
 
 GAP: Final = 2
 """The blanks between two columns."""
@@ -169,7 +169,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 def _peers(observations: Sequence[Observation]) -> Rows:
-    """Yield a row for each node; only one if a server reports the node as well."""
+    """Yield a row for each silent place and each node; one if a server reports the node as well."""
     reported: dict[str, NodeReport] = {}
     for one in observations:
         for node in one.now.nodes:

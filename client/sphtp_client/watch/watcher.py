@@ -25,7 +25,7 @@ class StopCondition:
 
     The watching ends when every slab is ``steps`` steps after the first state, ``seconds`` seconds
     after the simulation was found, or with ``once`` when a state of every slab has arrived. Without
-    any of them, it ends with the simulation.
+    any of them, it ends with the simulation, and never later.
     """
 
     steps: int | None = None
@@ -139,7 +139,7 @@ class SlabFollower:
 
 
 LOOK_EVERY: Final = 0.25
-"""Seconds between two drawings without an event."""
+"""Seconds between two drawings."""
 
 BYSTANDER: Final = {"watches": "slabs"}
 """The data of a watcher. It has no slab, so that peers ignore the watcher."""
