@@ -193,7 +193,12 @@ def _is_taken(port: int) -> bool:
 
 
 def route_mtu(host: str, port: int) -> int | None:
-    """Return the MTU of the route to an address in this machine's kernel; None without a route."""
+    """Return the MTU of the route to an address in this machine's kernel.
+
+    None without a route, and for an empty host.
+    """
+    if not host:
+        return None  # the kernel would take it for this machine
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as opened:

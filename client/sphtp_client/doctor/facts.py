@@ -78,7 +78,7 @@ class PeerFacts:
     seconds: float = 0.0
     """The time to open a channel and to get the first reply."""
     mtu: int | None = None
-    """The MTU of the route to it in this machine's kernel; None if there is no route."""
+    """The MTU of the route to ``host`` in this machine's kernel; None if there is no route."""
     datagram_size: int | None = None
     """The largest packet that arrived there, without ``ENVELOPE``; None without a search."""
 

@@ -222,8 +222,8 @@ def record(**values: Any) -> None:
     """Record the messages of a cluster in FILE, in MCAP, until Ctrl-C.
 
     Foxglove and PlotJuggler open the file, and `sphtp replay` publishes its messages again. Without
-    --topic, --stream and --group, the command records all topics of all clients. The sources never
-    wait for the recorder. Messages that it cannot write in time are missing in FILE; the command
+    --topic, --stream and --group, the command records all topics of all clients. The sources do not
+    wait for the disk. Messages that the command cannot write in time are missing in FILE; it
     reports them.
 
     It writes to FILE once a second, so that a kill loses at most the last second, unless the disk

@@ -49,7 +49,7 @@ async def run_slab(
     links = {side: link for side, link in given.items() if link is not None}
     if set(links) != set(slab.sides):
         names = " and ".join(side.name for side in slab.sides) or "nobody"
-        raise SettingsError(f"slab {slab.index} of {slab.count} has links to {names}, no others")
+        raise SettingsError(f"slab {slab.index} of {slab.count} needs links to {names}, no others")
     for _ in range(steps):
         await trio.lowlevel.checkpoint()
         slab.drift()

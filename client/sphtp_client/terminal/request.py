@@ -29,8 +29,8 @@ def request(peer: str, service: str, value: str | None, **values: Any) -> None:
     The handler has to reply within --timeout seconds.
 
     Exit codes: 0 the reply is printed, 2 wrong arguments, 3 there is no such server, peer or
-    service, no reply arrived in time, or the handler raised an error, 130 after Ctrl-C, 143 after
-    SIGTERM.
+    service, the peer refused, no reply arrived in time, or the handler raised an error, 130 after
+    Ctrl-C, 143 after SIGTERM.
     """
     options = TerminalOptions(**values)
     run_verb(partial(_request, options, peer, service, value), as_json=options.json)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sphtp_client.doctor.collection import members_untrusted, wall_offset_untrusted
+from sphtp_client.doctor.collection import members_untrusted, route_mtu, wall_offset_untrusted
 from sphtp_client.doctor.facts import (
     ClusterFacts,
     Facts,
@@ -242,3 +242,8 @@ def test_the_servers_of_a_view_are_asked_as_well() -> None:
     members = [{"address": None}, {"address": "tcp://10.0.0.1:8764"}]
     (found,) = members_untrusted({"view": {"members": members}})
     assert str(found) == "tcp://10.0.0.1:8764"
+
+
+def test_a_peer_without_an_address_has_no_route() -> None:
+    assert route_mtu("", 0) is None
+    assert route_mtu("127.0.0.1", 9) is not None

@@ -103,5 +103,5 @@ async def test_links_must_be_those_of_the_place(world, index, count):
     slab = Slab(world(), index, count)
     here, there = linked()
     left, right = (here, there) if index != 1 else (here, None)
-    with pytest.raises(SettingsError, match=f"slab {index} of {count} has links to"):
+    with pytest.raises(SettingsError, match=f"slab {index} of {count} needs links to"):
         await run_slab(slab, left, right, 1)
