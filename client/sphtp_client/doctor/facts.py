@@ -50,7 +50,7 @@ class PortFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerFacts:
-    """A server of the cluster."""
+    """The facts about a server of the cluster."""
 
     address: str
     host: str
@@ -67,11 +67,11 @@ class ServerFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PeerFacts:
-    """A peer of the cluster."""
+    """The facts about a peer of the cluster."""
 
     label: str
     host: str
-    """The first address that it announces; empty if it announces none."""
+    """The host of the first address that it announces; empty if it announces none."""
     port: int = 0
     error: str = ""
     """The error when opening a channel to it, or of the search for the largest datagram."""

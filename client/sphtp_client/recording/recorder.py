@@ -129,7 +129,7 @@ class RecorderQueue:
         on_lost: Callable[[LostMessages], None] = lambda _: None,
     ) -> None:
         self.error: OSError | None = None
-        """The error that ended the writing early."""
+        """The error that ended the writing early; None if there was none."""
         self.lost: Counter[str] = Counter()
         """The number of messages missing in the recording, for each reason."""
         self.undecodable = 0

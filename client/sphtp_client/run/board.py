@@ -37,7 +37,7 @@ class ProgramLogs:
         self._files = dict[str, TextIO]()
 
     def write(self, name: str, line: str) -> None:
-        """Write a line. Raises ``OSError``."""
+        """Append a line to a file, which the first line opens. Raises ``OSError``."""
         if name not in self._files:
             path = self._folder / f"{name}.log"
             self._files[name] = path.open("a", encoding="utf-8", errors="backslashreplace")
@@ -105,7 +105,7 @@ class RunBoard(RunStatus):
         self._end(process.name, NOT_STARTED, asked=False)
 
     def note_line(self, process: ProcessStatus, line: bytes) -> None:
-        """Note a line of standard output."""
+        """Handle a log entry of a server, the process id from a guard, or a line of a program."""
         name, introduction = process.name, _INTRODUCTION.fullmatch(line)
         if process.role is ProcessRole.SERVER:
             self._note_entry(name, line.decode(errors="replace"))
@@ -117,7 +117,7 @@ class RunBoard(RunStatus):
             self._show(name, line.decode(errors="replace"), "stdout")
 
     def note_error_line(self, process: ProcessStatus, line: str) -> None:
-        """Note a line of standard error."""
+        """Show a line of standard error, for a program after its process id has arrived."""
         super().note_error_line(process, line)
         name, is_program = process.name, process.role is ProcessRole.PROGRAM
         if is_program and name not in self._introduced:
@@ -146,7 +146,7 @@ class RunBoard(RunStatus):
         return RunOutcome(stopped_by, f"{stopped_by.word} before the end", remarks)
 
     def why(self, name: str) -> str:
-        """Return the reason for a failure."""
+        """Return the reason why a program failed, in words."""
         state = self.rules.states[name]
         if state.lost is not None:
             return f"it waited for {state.lost}, which {self.rules.states[state.lost].phase.value}"

@@ -137,7 +137,7 @@ def end_as(status: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the command to its end."""
+    """Run a command to its end, and exit as it did; with ``NOT_STARTED`` if it cannot start."""
     stop_signal, grace, *command = arguments
     wake, alarm = os.pipe()
     os.set_blocking(alarm, False)

@@ -28,7 +28,7 @@ from sphtp_client.simulation.state import Floats, Ids, columns_sha256
 Momentum = tuple[float, float, float]
 
 MOST_STEPS: Final = 2**53
-"""The largest number of steps: readers of JSON may round larger numbers."""
+"""The largest numbers of steps and of skipped frames: readers of JSON may round larger numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -213,7 +213,7 @@ class JsonReporter:
         self._output = output
 
     def report(self, event: ProcessEvent) -> None:
-        """Write one line."""
+        """Write the event as a JSON object, in one line."""
         write_line(self._output, event.model_dump_json())
 
 
@@ -227,7 +227,7 @@ class TextReporter:
         self._errors = errors
 
     def report(self, event: ProcessEvent) -> None:
-        """Write one line."""
+        """Write the event for people, in one line or several."""
         stream = self._errors if isinstance(event, Failed) else self._output
         write_line(stream, _SENTENCES[type(event)](event))
 

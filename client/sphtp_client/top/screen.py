@@ -209,7 +209,7 @@ class TopApp(App[None]):
         self._show()
 
     def action_view(self, number: int) -> None:
-        """Show a view."""
+        """Show the view with a number, from 1 on."""
         self.query_one(Tabs).active = VIEWS[number - 1].name
 
     @on(Tabs.TabActivated)
@@ -223,7 +223,7 @@ class TopApp(App[None]):
         self._sort_by((column + step) % len(self._view.columns))
 
     def action_reverse(self) -> None:
-        """Reverse the order."""
+        """Reverse the order of the rows."""
         column, descends = self._order[self._view.name]
         self._order[self._view.name] = (column, not descends)
         self._show()

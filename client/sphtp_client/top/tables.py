@@ -65,7 +65,7 @@ class View:
     descends: bool = True
 
     def index(self, title: str) -> int:
-        """Return the index of a column."""
+        """Return the index of the column with a title."""
         return next(at for at, column in enumerate(self.columns) if column.title == title)
 
 
@@ -98,7 +98,7 @@ def duration(number: float | None) -> Cell:
 
 
 def share(number: float | None) -> Cell:
-    """Return the cell of a share."""
+    """Return the cell of a share from 0 to 1, which is shown in percent."""
     return Cell(number, "" if number is None else percent(number) if number else "0 %")
 
 

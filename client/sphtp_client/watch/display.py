@@ -126,14 +126,14 @@ class JsonWatchDisplay:
         pass
 
     def show_event(self, event: WatchEvent) -> None:
-        """Write one line."""
+        """Write the event as a JSON object, in one line."""
         write_line(self._stream, event.model_dump_json())
 
     def show(self, now: float, view: SimulationView) -> None:
         """Write nothing."""
 
     def finish(self, now: float, view: SimulationView, summary: WatchSummary) -> None:
-        """Write the last line."""
+        """Write the summary as the last line."""
         self.show_event(summary)
 
 
