@@ -18,7 +18,7 @@ class RunOutcome:
 
 
 def judge(status: RunStatus, *, verify: bool, stopped_by: ExitStatus | None = None) -> RunOutcome:
-    """Return the outcome of a run whose processes have all ended.
+    """Return the outcome of a run that is over.
 
     ``stopped_by`` is INTERRUPTED or TERMINATED if a signal ended it. A lost server causes a remark,
     not a failure, because a run with several servers survives it.

@@ -64,7 +64,10 @@ class Finding:
 
 
 def judge(facts: Facts) -> list[Finding]:
-    """Return the findings, causes before effects: machine, keys, servers, clock, peers."""
+    """Return the findings, causes before effects.
+
+    The order is: machine, keys, servers, registration, clock, peers.
+    """
     found = [*judge_machine(facts.machine), _judge_keys(facts)]
     if facts.cluster is not None:
         found += judge_cluster(facts.cluster)

@@ -91,8 +91,8 @@ class ChannelLog:
 def read_channels(path: Path) -> dict[str, ChannelLog]:
     """Read the channels of a log, up to its last complete event; return them by id.
 
-    Raises ``LogError`` if the file is not a qlog in the form of a JSON text sequence, or has a
-    malformed event before the last one, and ``OSError``.
+    Raises ``LogError`` if the file is not a qlog in the form of a JSON text sequence, or a complete
+    line is malformed, and ``OSError``.
     """
     channels: dict[str, ChannelLog] = {}
     with path.open(encoding="utf-8", errors="replace") as file:

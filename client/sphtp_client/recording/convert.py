@@ -54,7 +54,7 @@ def rows(recording: Recording, patterns: Iterable[str] = ()) -> Iterator[Convert
 
 
 def tree_of(message: RecordedMessage) -> Any:
-    """Return the JSON form of a message, without the object around a message that is not a map.
+    """Return the JSON form of a message, without the object that a recording may put around it.
 
     Raises ``RecordingError`` or ``TypeError`` if the message cannot be decoded.
     """

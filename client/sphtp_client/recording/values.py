@@ -94,7 +94,7 @@ def decode_message(data: bytes) -> Any:
 
 
 def to_json(value: Any) -> Any:
-    """Return the JSON form of a value, as Python's JSON types. Raises ``TypeError``."""
+    """Return the JSON form of a value, as Python's JSON types; ``TypeError`` if it has none."""
     kind = type(value)
     if kind in _AS_IT_IS:
         return value

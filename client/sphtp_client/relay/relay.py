@@ -37,7 +37,7 @@ async def open_relay(listen: Address, target: Address, traffic: Traffic) -> Asyn
     """Relay between the clients that send to ``listen`` and ``target``, during the block.
 
     Raises:
-        SettingsError: the address to listen on cannot be bound; the message names it.
+        SettingsError: the address to listen on cannot be resolved or bound; the message names it.
         UnreachableError: the name of the target cannot be resolved.
     """
     listening = await _bind(*listen)

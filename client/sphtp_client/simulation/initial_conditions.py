@@ -80,7 +80,10 @@ def _generator(group: Cloud) -> np.random.Generator:
 def _scattered(
     group: Cloud, n: int, scenario: Scenario, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Return positions on a lattice, each moved at random within its cell, and radii, in m."""
+    """Return positions on a lattice, each moved at random within its cell, and radii, in m.
+
+    Raises ``ScenarioError`` if the region is too small for the spheres.
+    """
     low = np.array(group.low or (0.0, 0.0, 0.0))
     size = np.array(group.high or scenario.box) - low
     diameter = 2.0 * group.largest_radius * (1.0 + TOUCH)

@@ -33,7 +33,7 @@ def place_of(parts: Iterable[int | str]) -> str:
 
 
 class ScenarioError(SettingsError):
-    """A scenario that cannot be run; ``problems`` has all reasons, ``source`` names the file."""
+    """A scenario that cannot be run; ``problems`` has the reasons, ``source`` names the file."""
 
     def __init__(self, problems: Iterable[Problem], source: str = "scenario") -> None:
         self.problems = tuple(problems)
@@ -53,7 +53,7 @@ Length = Annotated[float, Field(strict=True, ge=1e-6, le=1e6)]
 
 
 class ScenarioTable(BaseModel):
-    """The base of all tables of a scenario file; it rejects unknown keys and infinite numbers."""
+    """The base of all tables of a scenario file; it rejects unknown keys, infinity and NaN."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

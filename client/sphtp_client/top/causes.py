@@ -184,7 +184,7 @@ def of_subscription(
 
 @dataclass(frozen=True)
 class _MemberView:
-    """Two reports of a group by one member, ``seconds`` apart."""
+    """Two reports of a group by one member, ``seconds`` apart; ``before`` is None for the first."""
 
     now: GroupReport
     before: GroupReport | None

@@ -157,7 +157,7 @@ class PlainWatchDisplay:
             write_line(self._stream, sentence(event))
 
     def show(self, now: float, view: SimulationView) -> None:
-        """Write the summary, unless the last was less than ``LINE_EVERY`` seconds ago."""
+        """Write the progress if there is a frame, and the last line is ``LINE_EVERY`` s old."""
         if view.steps and now - self._shown >= LINE_EVERY:
             self._shown = now
             write_line(self._stream, line(view))

@@ -24,8 +24,8 @@ class StopCondition:
     """The condition that ends the watching before the end of the simulation.
 
     The watching ends when every slab is ``steps`` steps after the first state, ``seconds`` seconds
-    after the simulation was found, or with ``once`` when a state of every slab has arrived. Without
-    any of them, it ends with the simulation, and never later.
+    after the simulation was found, or with ``once`` when a state of every slab has arrived. In any
+    case it ends with the simulation.
     """
 
     steps: int | None = None
