@@ -49,7 +49,7 @@ class CompiledBuildHook(BuildHookInterface):  # type: ignore[misc]  # has no typ
 
 
 def _copy_core(root: Path, folder: Path) -> None:
-    """Copy what is compiled and what that imports, without the library around it."""
+    """Copy the core and ``errors``, which it imports, without the library around them."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(root / "sphtp/core", folder / "sphtp/core", ignore=_all_but_python)
     shutil.copy(root / "sphtp/errors.py", folder / "sphtp")
@@ -63,7 +63,7 @@ def _all_but_python(folder: str, names: list[str]) -> list[str]:
 def _compile(modules: list[str]) -> None:
     """Compile modules in the current folder.
 
-    It has a process of its own, because setuptools changes global state.
+    This runs in a process of its own, because setuptools changes global state.
     """
     from concurrent.futures import ThreadPoolExecutor
 

@@ -204,7 +204,10 @@ def touches(modules: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Print the uses of internals and private names; return 1 if there are too many, else 0."""
+    """Print the uses of internals and private names; return the exit code.
+
+    It is 1 if more than ``MOST`` modules use internals, or if any uses a private name; else 0.
+    """
     modules = texts()
     users, private = users_of_internals(modules), touches(modules)
     importers = defaultdict[str, set[str]](set)

@@ -47,8 +47,8 @@ programs on the machine can only increase it. {machine}, Python {python}.
 A figure is processor time for each message or round trip: that of the sender, the receiver and Trio
 together, in one process. So it includes Trio and the system calls, which no compiler makes faster.
 The rows of the core alone have no sockets and no Trio. Shared memory is off, so that all messages
-go in packets. A pause follows each lone message, so that its acknowledgement goes in a packet of
-its own. Messages have 64 bytes unless their size is given.
+go in packets. A pause of 2 ms follows each lone message. Messages have 64 bytes unless their size
+is given.
 
 {table}
 """

@@ -67,7 +67,7 @@ async def _send(port: int, messages: int, pause: float, config: sphtp.Config) ->
 
 
 async def _receive(messages: int, pause: float, *, is_packeted: bool) -> tuple[float, float]:
-    """Start the sender; return the calls by message of both sides, the sender's first."""
+    """Start the sender; return the calls per message of both sides, the sender's first."""
     profile = cProfile.Profile()
     with trio.fail_after(DEADLINE):
         async with sphtp.open_node(HOST, config=_config(is_packeted=is_packeted)) as node:

@@ -38,7 +38,7 @@ Report = dict[str, Any]
 
 
 class Crowd:
-    """Servers, and clients in groups, that start at one moment."""
+    """Servers that agree, and clients in groups that then start at one moment."""
 
     def __init__(self, clients: int, servers: int, seed: int) -> None:
         self.bus = SimulatedCluster(seed, timers=ControlTimers())
@@ -107,7 +107,7 @@ class Crowd:
             self.bus.kill(self.servers.pop(number))
 
     def divide(self) -> None:
-        """Cut all connections between two halves of the servers and of the clients."""
+        """Drop all messages between two halves of the servers and of the clients."""
         servers, clients = list(self.servers.values()), self.clients
         halves = [(*servers[first::2], *clients[first::2]) for first in (0, 1)]
         for one, other in product(*halves):

@@ -1,4 +1,4 @@
-"""The delay of small messages by a large transfer on another lane, on real sockets.
+"""The delay of small messages by a large transfer on another lane, in packets on real sockets.
 
 The simulated figures are in docs/reference/latency.md. Here there is no slow line, and small
 messages wait for the work of both processes instead; docs/explanation/performance.md has the
@@ -37,7 +37,7 @@ ALL: Final = b"all of it"
 def main(rounds: int, part: int, max_window: int, congestion: str, *, echo: bool) -> None:
     """Time round trips of small messages alone, and beside 64 MB in messages of PART bytes."""
     settings = sphtp.config.ChannelSettings(
-        lanes=LANES, max_window=max_window, congestion=congestion
+        lanes=LANES, max_window=max_window, congestion=congestion, shared_memory=0
     )
     if echo:
         trio.run(answer, settings)

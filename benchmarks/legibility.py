@@ -2,9 +2,10 @@
 
 For the whole library, these are the number of files, circles of imports among folders, and the
 callables that the core stores; for library, daemon and client programs, class names with two
-meanings, and two names with one meaning; for each plane also the imports and the layers of its
-import graph. For channel and streams, it is also the file in which a reader finds each term of the
-field first, which should be the file with the thing itself.
+meanings, and two names with one meaning. For channel, streams and control plane, there are also the
+lines, the imports and the layers of the import graph. For channel and streams, it is also the file
+in which a reader finds each term of the field first, which should be the file with the thing
+itself.
 """
 
 import ast
@@ -97,7 +98,7 @@ CLASS: Final = re.compile(r"^class (\w+)[(:\[]", re.M)
 
 
 def modules(folder: Path) -> dict[str, Path]:
-    """Return the modules of a folder, by their dotted names."""
+    """Return the modules of a folder except ``__init__``, by their dotted names."""
     return {
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
         for path in sorted(folder.rglob("*.py"))
@@ -106,7 +107,7 @@ def modules(folder: Path) -> dict[str, Path]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Yield the dotted names of modules and names that a file imports at its top level."""
+    """Yield the dotted names of modules and names that ``from`` imports at a file's top level."""
     for module, names in IMPORT.findall(path.read_text(encoding="utf-8")):
         yield module
         yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
@@ -199,7 +200,7 @@ def class_homes(*folders: Path) -> dict[str, list[str]]:
 
 
 def double_names(*folders: Path) -> dict[str, list[str]]:
-    """Return the names that two classes share, with their files."""
+    """Return the names of classes that two files or more define, with these files."""
     return {name: files for name, files in class_homes(*folders).items() if len(files) > 1}
 
 

@@ -13,7 +13,7 @@ By default a client watches everybody, so that n clients handle n * n records. W
 watches the members of its own group only, as a large simulation does.
 
 A client learns each other client from its record. The decodings of records are counted, too. One
-for each record is enough: the same bytes come again, in news and in lists, from several servers.
+for each record is enough: the same bytes come again, alone and in lists, from several servers.
 
 The memory of a server per client is the growth of its anonymous memory from before the first
 client to the end of the rest, divided by the clients.

@@ -179,7 +179,10 @@ def _stages(tree: Path, file: str) -> Iterator[list[str]]:
 def _run(
     tree: Path, tests: list[str], without: Iterable[str] = (), *, workers: int, timeout: float
 ) -> str | None:
-    """Run tests in the copy; return the first that failed, or None."""
+    """Run tests in the copy; return the first that failed, or None if all passed.
+
+    Return "timeout" if they take too long, and the end of their output if it names no test.
+    """
     options = ["-x", "-q", "-m", "not soak", "--tb=no", "-p", "no:cacheprovider"]
     options += [f"--deselect={test}" for test in without]
     paths = os.pathsep.join(str(tree / part) for part in ("", "server", "client", "benchmarks"))

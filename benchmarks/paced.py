@@ -46,7 +46,7 @@ class TcpChannel:
         await self._stream.send_all(LENGTH.pack(len(message)) + message)
 
     async def receive(self) -> bytes:
-        """Wait for a message. Raises ``trio.EndOfChannel``."""
+        """Wait for a message. Raises ``trio.EndOfChannel`` at the end of the stream."""
         received = self._received
         while True:
             if len(received) >= LENGTH.size:

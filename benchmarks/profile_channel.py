@@ -40,14 +40,14 @@ GRACE: Final = 1.5
 @click.option("--case", default="64B", show_default=True)
 @click.option(
     "--role",
-    type=click.Choice([role.value for role in TaskRole]),
+    type=click.Choice([role.value for role in OTHER]),
     help="Default: the side that sends.",
 )
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True)
 @click.option("--sort", type=click.Choice(["tottime", "cumtime"]), default="tottime")
 @click.option("--lines", type=click.IntRange(1), default=30, show_default=True)
 def main(kind: str, case: str, role: str | None, seconds: float, sort: str, lines: int) -> None:
-    """Profile one side of a channel, or of a stream; the other runs in a process of its own."""
+    """Profile one side of a case of KIND; the other side runs in a process of its own."""
     cases = CATALOGS[kind].cases
     is_pair = case in cases and cases[case].receivers == 1
     roles = ROLES.get(cases[case].traffic, ()) if is_pair else ()
@@ -101,7 +101,10 @@ def profile_waiting(mine: ProcessTask, other: ProcessTask) -> cProfile.Profile:
 
 
 def profiled(part: ProcessTask) -> cProfile.Profile:
-    """Perform a task for its seconds. Tasks do not end by themselves, so Ctrl-C is simulated."""
+    """Perform a task until ``GRACE`` seconds after its time is over.
+
+    Tasks do not end by themselves, so Ctrl-C is simulated.
+    """
     # Before the timer runs: on a loaded machine the import can take longer than the task.
     module = import_module(f"sphtp_benchmarks.systems.{part.module}")
     stop = threading.Timer(part.seconds + GRACE, os.kill, (os.getpid(), signal.SIGINT))

@@ -1,14 +1,14 @@
 """Measure the cost of a recorder for the source that it records.
 
-There are three processes: a source, a subscriber that reads everything, and ``sphtp record`` in the
-second half of each round. The figures are the processor time of the source for a message and its
-messages per second, with and without the recorder, and the messages that the recorder lost. The
-processor time is the cost to the source. The rate also falls where the recorder takes a core that
-source and subscriber need, on a machine with two.
+Beside this process, which runs the server, there are three: a source, a subscriber that reads
+everything, and ``sphtp record`` in the second half of each round. The figures are the processor
+time of the source for a message and its messages per second, with and without the recorder, and the
+messages that the recorder lost. The processor time is the cost to the source. The rate also falls
+where the recorder takes a core that source and subscriber need, on a machine with two.
 
 Cases: ``full`` sends 64 messages with each call as fast as possible, ``single`` one, and ``paced``
-a thousand messages a second; ``steps`` is a group of two members in lock step, whose messages are
-steps.
+a thousand messages a second; ``steps`` has, in place of source and subscriber, two members of a
+group in lock step, whose messages are steps.
 """
 
 import json

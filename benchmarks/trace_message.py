@@ -10,7 +10,8 @@ sends. Its header acknowledges nothing new, because the other side has sent only
 each of which is for several messages. An answer is sent back at once, and its packet acknowledges
 the packet that it answers. So its way in includes the work for an acknowledgement: packets leave
 the record, the round trip is measured, losses are searched, congestion control is updated. Its way
-out includes the delay of the acknowledgement, because the count itself makes it late.
+out includes the frame with the delay of its acknowledgement, because the count itself makes that
+late.
 """
 
 import json
@@ -67,7 +68,7 @@ class Recorder:
         self._sent: Passage | None = None
 
     def start(self) -> None:
-        """Begin with a message that is to be sent."""
+        """Begin, before a message is sent or received."""
         self._calls, self._sent = [], None
         sys.setprofile(self._note)
 

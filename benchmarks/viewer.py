@@ -1,7 +1,7 @@
 """Measure the cost of a viewer of the page for the peers that it looks at.
 
-A server and four peers in processes of their own step together a hundred times a second, and
-publish 500 spheres each as ``sphtp client`` does. Turns without a viewer alternate with turns in
+Four peers, each in a process of its own, step together a hundred times a second, and publish 500
+spheres each as ``sphtp client`` does. Turns without a viewer alternate with turns in
 which a viewer reads as a browser does: the status, the states of the spheres, and the metrics of a
 peer. The pace is fixed, so that only the processor time of the peers in a second differs: the share
 of a core that a viewer takes from a peer is the most that it can slow down a cluster whose peers

@@ -99,7 +99,7 @@ class Case:
 class Ratio:
     """One median over another, each of a case and a system.
 
-    ``beside`` names the line and the table that show it, if any do.
+    ``beside`` names the case whose table shows it, and the system of the line, if any do.
     """
 
     name: str

@@ -33,8 +33,8 @@ Choose = Callable[..., Sequence[str] | None]
 def comparing(catalog: Catalog, head: str) -> Callable[[Choose], click.Command]:
     """Make a verb that measures the systems of a catalog; ``head`` begins its page of results.
 
-    The decorated function gives the verb its name, its help and options of its own. It is called
-    with the values of these options, and returns the systems to measure unless others are named,
+    The decorated function gives the verb its name, its help and options of its own. If no systems
+    are named, it is called with the values of these options, and returns the systems to measure,
     or None for all.
     """
     shared = (

@@ -1,6 +1,7 @@
-"""Tables in Markdown."""
+"""Tables and paragraphs in Markdown."""
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 
 
 def table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterable[str]:
@@ -13,3 +14,8 @@ def table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterable[s
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def filled(text: str) -> str:
+    """Return a paragraph in lines of at most 100 characters."""
+    return fill(text, 100, break_on_hyphens=False)

@@ -1,9 +1,9 @@
 """How Sphinx builds the site; `docs/tools/build_site.py` lays out the pages and calls it.
 
 The pages stay plain Markdown, as hosts of Git show them. What only the site needs is added while it
-is built: the navigation, from the lists of links in docs/README.md; the examples of bytes, from the
-files beside the pages; drawings in place of blocks in Mermaid; and a link from each public name to
-its entry in the pages of the modules.
+is built: the navigation, from the lists of links in the README files; the examples of bytes, from
+the files beside the pages; drawings in place of blocks in Mermaid; and a link from each public name
+to its entry in the pages of the modules.
 """
 
 import re
@@ -88,7 +88,7 @@ class LinkPublicNames(SphinxPostTransform):
     default_priority = 5
 
     def run(self, **_: Any) -> None:
-        """Put a reference around each name that the pages of the modules have."""
+        """Put a reference around names that the pages of the modules have, except in headings."""
         domain = self.env.get_domain("py")
         assert isinstance(domain, PythonDomain)
         for node in list(self.document.findall(nodes.literal)):

@@ -52,10 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def lay_out(folder: Path) -> None:
-    """Put the pages, their pictures and programs, and the pages of the modules in a folder.
+    """Put the pages, the files that they use, and the pages of the modules in a folder.
 
     So the sources of the site are in one place, and nothing is written among the documents. Copies
-    have the dates of their originals, so that a second build reads only files that have changed.
+    have the dates of their originals, so that a second build skips those that have not changed.
     """
     shutil.rmtree(folder, ignore_errors=True)
     for page in site_pages.pages():
@@ -73,7 +73,7 @@ def lay_out(folder: Path) -> None:
 
 
 def drop_old(site: Path, pages: Path) -> None:
-    """Remove the pages of an earlier site that have no source any more, which Sphinx leaves."""
+    """Remove pages of an earlier site that Sphinx leaves: of source code, and without a source."""
     shutil.rmtree(site / "_modules", ignore_errors=True)
     for page in (site / "docs").rglob("*.html"):
         if not (pages / page.relative_to(site)).with_suffix(".md").is_file():

@@ -139,7 +139,7 @@ def usage(command: click.Command) -> str:
 
 
 def description(command: click.Command) -> Iterator[str]:
-    """Yield the paragraphs of a command's help, without those on exit codes."""
+    """Yield the paragraphs of a command's help, up to its sentence on exit codes."""
     text = inspect.cleandoc(command.help or "").partition("Exit codes: ")[0]
     for paragraph in re.split(r"\n\n+", text.strip()):
         yield ".PP"

@@ -235,7 +235,7 @@ class Journal(Observer):
             self.asked_at.append(now)
 
     def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[object]) -> None:
-        """Record the numbers of messages that the program reads."""
+        """Record the times at which the program reads, and the number of messages each time."""
         self.told_at += [(now, len(getattr(item, "payloads", ()))) for item in items]
 
 

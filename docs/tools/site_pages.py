@@ -1,6 +1,6 @@
 """The parts of the site: its pages, the pages of the modules, and their navigation.
 
-Needs nothing but the library, so that the quick tests know the navigation without building it.
+Needs nothing but the library, so that the quick tests know the navigation without the site.
 """
 
 import json

@@ -60,12 +60,12 @@ PAGE = """\
 INDEX = """\
 # State machines
 
-Every state of the protocols is in a table: in state *at*, event *on* leads to state *to* and
-causes the actions *do*, in order. An event that a state refuses changes nothing. Each runner
-declares one of three rules for such an event. It raises an error, mostly if the application causes
-the event. It counts the event, mostly if the network causes it. Or it ignores an event that only
-states a fact, such as a timer that fires too late. The last tables of a page have the meanings of
-the names. These pages are generated from the tables, and a test fails when they are stale.
+The states of the protocols are in tables: in state *at*, event *on* leads to state *to* and causes
+the actions *do*, in order. An event that a state refuses changes nothing. Each runner declares one
+of three rules for such an event. It raises an error, mostly if the application causes the event. It
+counts the event, mostly if the network causes it. Or it ignores an event that only states a fact,
+such as a timer that fires too late. The last tables of a page have the meanings of the names. These
+pages are generated from the tables, and a test fails when they are stale.
 
 {links}
 """
@@ -135,7 +135,7 @@ def meanings(machine: Machine[Any, Any, Any]) -> str:
 
 def title(source: Source) -> str:
     """Return the heading of a page."""
-    return source.page.replace("-", " ").capitalize()
+    return source.page.replace("-", " ").capitalize().replace("mtu", "MTU")
 
 
 def stale(directory: Path, pages: Mapping[str, str]) -> list[str]:

@@ -16,7 +16,7 @@ class FloodSide(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class FloodTask(SideTask):
-    """The task to time round trips for ``seconds`` in quiet, and as long under the flood.
+    """The task to time round trips for ``seconds`` in quiet, and at least as long under the flood.
 
     The flood is ``rate`` datagrams per second, whose bytes depend on ``seed``.
     """

@@ -14,9 +14,9 @@ Written by one run of `sphtp bench lockstep --markdown FILE`; not edited by hand
 
 Two or four processes on the loopback interface. At each step, each process sends one NumPy array of
 floats to each other process, then waits for an array from each. The code is ordinary, with one call
-for each array. A step is over when all processes have all arrays. The systems take turns, and each
-round begins with another system. CPU per step is the processor time of all workers together. With
-more workers than processors, it determines the rate.
+for each array, or for a group one for each step. A step is over when all processes have all arrays.
+The systems take turns, and each round begins with another system. CPU per step is the processor
+time of all workers together. With more workers than processors, it determines the rate.
 
 A channel returns new arrays with type and shape. MPI fills arrays that the worker has made before.
 The other systems carry bytes, and the worker has to know the type and shape. ZeroMQ and Zenoh send

@@ -16,7 +16,7 @@ DATAGRAMS: Final = 5000
 ROUND_TRIP: Final = 0.0005
 SIZE: Final = 64
 LONGEST: Final = 60.0
-"""Seconds after the last datagram in which each message or its loss has to arrive."""
+"""Seconds for which a trial goes on after its last datagram, until all repairs have arrived."""
 
 PROFILES: Final = {
     # The timers of Ultra Messaging. With its data rate, small messages would wait for each other.

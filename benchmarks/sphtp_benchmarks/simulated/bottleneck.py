@@ -29,7 +29,7 @@ LOSS: Final = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """A path with a number of flows, which share it, and a share of random loss."""
+    """A path with a number of flows, which share it, their controller, and the random loss."""
 
     controller: str
     flows: int = 1
@@ -38,7 +38,7 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class Used(Finding):
-    """Shares of the line's rate by flow; the queue in bandwidth-delay products; losses."""
+    """Shares of the line's rate by flow; the queue in bandwidth-delay products; its drops."""
 
     path: Shared
     shares: tuple[float, ...]

@@ -106,8 +106,8 @@ from {MESSAGES:,} messages.
 """,
     after="""\
 The time on the path is half a round trip. Without copies, a lost message arrives at least a round
-trip later, and so does each message behind it. With three copies, a copy follows in each of the
-next three packets, 17 ms apart. So a lost message arrives 17 ms later for each packet lost in a
+trip later, and each message behind it waits for it. With three copies, a copy follows in each of
+the next three packets, 17 ms apart. So a lost message arrives 17 ms later for each packet lost in a
 row, without an answer of the peer. Copies are traffic, too: when every fifth packet is lost,
 congestion control holds some of them back.
 """,

@@ -76,7 +76,7 @@ HEAVY_LOSS: Final = Experiment(
 seconds until all messages have arrived, as medians of {RUNS} runs. The first row is a rule for
 comparison, from Glenn Fiedler's article *Reliable Ordered Messages*: the sender sends every message
 again each {RESEND_TIME} s until the peer acks it, whatever the capacity of the path. The other rows
-are channels with the congestion controller of that name.
+are channels with the congestion controller of that name, and a `timeout` of a day.
 """,
     after="""\
 Such losses reduce a congestion window to two packets, with which the transfer would take hours at a

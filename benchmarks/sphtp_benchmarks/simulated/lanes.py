@@ -119,7 +119,7 @@ the message, and until the sender's receipt has its outcome.
     after="""\
 A small message leaves with the next packet. It then waits in the queue of the path, which
 loss-based controllers keep full and which no lane can pass. The last column is the median of that
-wait.
+wait; `times as long` compares the receipts.
 """,
     headings=("controller", "delivered", "receipt", "times as long", "queue"),
     trials=[SimulatedTrial(name, partial(measure, name)) for name in CONTROLLERS],

@@ -1,10 +1,9 @@
 """The page of figures in virtual time: a run as Markdown."""
 
 from collections.abc import Iterable, Sequence
-from textwrap import fill
 from typing import Final
 
-from sphtp_benchmarks.markdown import table
+from sphtp_benchmarks.markdown import filled, table
 from sphtp_benchmarks.simulated.catalog import EXPERIMENTS, Run
 from sphtp_benchmarks.simulated.experiment import Experiment, Finding
 
@@ -15,12 +14,11 @@ networks in virtual time: with the same random seed, here {seed}, every machine 
 figures. The channels are complete, with default settings unless stated otherwise. The
 [benchmarks](benchmarks.md) show the further cost of programs and sockets.
 """
-WIDTH: Final = 100
 
 
 def page(run: Run) -> str:
     """Return the whole page."""
-    parts = [TITLE, "", fill(HEAD.format(seed=run.seed), WIDTH), ""]
+    parts = [TITLE, "", filled(HEAD.format(seed=run.seed)), ""]
     for name, findings in run.found.items():
         parts += section(EXPERIMENTS[name], findings)
     return "\n".join(parts).rstrip("\n") + "\n"
@@ -29,6 +27,6 @@ def page(run: Run) -> str:
 def section(experiment: Experiment, findings: Sequence[Finding]) -> Iterable[str]:
     """Yield the lines of one experiment."""
     yield f"## {experiment.title}\n"
-    yield fill(experiment.before, WIDTH) + "\n"
+    yield filled(experiment.before) + "\n"
     yield from table(experiment.headings, [finding.cells() for finding in findings])
-    yield f"\n{fill(experiment.after, WIDTH)}\n"
+    yield f"\n{filled(experiment.after)}\n"

@@ -306,7 +306,7 @@ class ClientSender:
         self._queue.append(Heartbeat(*holder, self._revision, request).encode())
 
     def send_data(self, holder: Holder) -> None:
-        """Send the initial simulation data (SphTP, step 10), topics and groups.
+        """Send the data of this client (SphTP, step 10), its topics and its groups.
 
         It has no effect for a client that never had any of them.
         """

@@ -33,7 +33,7 @@ class ClientSignal(Name):
     CONFLICT = "at a server, another holder has the id or had it less than an expiry ago"
     BUSY = "a server is full"
     DENIED = "a server refuses this client for good"
-    DEADLINE = "not every server answered in time"
+    DEADLINE = "not every server that has to acknowledge has done so in time"
     BACKED_OFF = "the pause is over"
     SERVERS_LOST = "no server is live any more"
     LEASE_OVER = "no server has confirmed the id for one expiry"
@@ -49,7 +49,7 @@ class ClientAction(Name):
         "announce again if a server that has to acknowledge has not, or the lease is half over"
     )
     HEARTBEAT = "send a heartbeat"
-    SEND_DATA = "send the initial simulation data"
+    SEND_DATA = "send the data, the topics and the groups of this client"
     LOOKUP = "request all peers, or those of the watched groups, and repeat open lookups"
     PAUSE = "start a pause of random length"
     FORGET_ANSWERS = "void all acknowledgements"
@@ -179,7 +179,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.HEARTBEAT_DUE,
         S.RESUMING,
         (A.HEARTBEAT, A.ANNOUNCE),
-        "the client announces the same id and nonce until every server acknowledges",
+        "the client announces the same id and nonce until it is established again",
     ),
     Row(
         S.RESUMING,
@@ -193,7 +193,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.ACKNOWLEDGED,
         S.ESTABLISHED,
         (A.REPORT_RESUMED, A.KEEP_PEERS, *_GREET),
-        "all servers of the view have acknowledged the id again",
+        "the servers have acknowledged the id again",
     ),
     Row(S.RESUMING, E.UNKNOWN, S.RESUMING, (A.ANNOUNCE,), "id and nonce stay the same"),
     Row(S.RESUMING, E.STALE, S.RESUMING, (A.SEND_DATA,), "the last data was lost"),

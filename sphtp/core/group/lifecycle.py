@@ -1,9 +1,9 @@
 """The life of a member of a group.
 
 A member is FORMING until a coordinator has installed it. It is ENTERING until the others have
-installed it, too, and it has the state of the simulation. Then it is a MEMBER, and takes part in
-steps. A member that leaves is LEAVING until the others need none of the contributions that it
-holds.
+installed it, too, and it has the state of the simulation, if a member gives one. Then it is a
+MEMBER, and takes part in steps. A member that leaves is LEAVING until the others need none of the
+contributions that it holds.
 """
 
 from typing import Final
@@ -42,7 +42,13 @@ _ROWS: Final[tuple[Row[GroupState, GroupEvent, GroupAction], ...]] = (
     Row(_S.FORMING, _E.LEAVE, _S.ENDED, (), "no member waits for it"),
     Row(_S.FORMING, _E.FAILED, _S.ENDED, (), "its terms differ, or the others excluded it"),
     Row(_S.ENTERING, _E.INSTALLED, _S.ENTERING, (), "members have changed meanwhile"),
-    Row(_S.ENTERING, _E.ADMITTED, _S.MEMBER, (), "all others have installed it"),
+    Row(
+        _S.ENTERING,
+        _E.ADMITTED,
+        _S.MEMBER,
+        (),
+        "all others have installed it, and it has the state, if there is one",
+    ),
     Row(_S.ENTERING, _E.LEAVE, _S.LEAVING, (), "others may wait for its contribution"),
     Row(_S.ENTERING, _E.FAILED, _S.ENDED, (), "it was excluded, or its admitters are gone"),
     Row(_S.MEMBER, _E.INSTALLED, _S.MEMBER, (), "members have changed"),

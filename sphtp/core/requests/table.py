@@ -129,7 +129,7 @@ class ChannelUse(Name):
 class UseEvent(Name):
     """The inputs of the table of a channel's use."""
 
-    IDLE = "no request was open for a while"
+    IDLE = "no request was open for a while; on a retired channel, no request is open"
     GOODBYE = "the peer sent GOODBYE"
     ANSWERED = "no request of this side is open"
     END = "the channel ended"

@@ -57,7 +57,7 @@ MISSING = (S.WAIT_FIRST, S.WAIT_REPAIR, S.SUPPRESSED, S.DISABLED)
 ASKING: tuple[GapRow, ...] = (
     Row(S.WAIT_FIRST, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "the datagram did not arrive late"),
     Row(S.WAIT_REPAIR, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "the NAK or the repair was lost"),
-    Row(S.SUPPRESSED, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "the announced repair is overdue"),
+    Row(S.SUPPRESSED, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "the wait after the NCF is over"),
 )
 
 # A second NCF does not postpone the next NAK. Otherwise the NCFs for other receivers could postpone

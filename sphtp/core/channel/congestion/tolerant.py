@@ -2,9 +2,10 @@
 
 When the controller has found the bandwidth of the path, it keeps that rate (CRUISE). Every few
 round trips it probes for more bandwidth (UP), and then sends less until the queue that the probe
-made is empty (DOWN). If the shortest round trip has not occurred for five seconds, the controller
-keeps the queue empty on purpose to measure it again (PROBE_RTT). If the sender has paused
-meanwhile, its queue is empty already, and the controller adopts the next sample.
+made is empty, for three round trips at most (DOWN). If the shortest round trip has not occurred for
+five seconds, the controller keeps the queue empty on purpose to measure it again (PROBE_RTT). If
+the sender has paused meanwhile, its queue is empty already, and the controller adopts the next
+sample.
 """
 
 from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
@@ -64,7 +65,13 @@ ROWS: tuple[Row[TolerantPhase, TolerantEvent, TolerantAction], ...] = (
     Row(S.CRUISE, E.PERSISTENT, S.STARTUP, (A.FORGET,), "the path has changed"),
     Row(S.UP, E.TRIED, S.DOWN, (A.AGE_RATE, A.BEGIN_ROUNDS), "probing creates a queue"),
     Row(S.UP, E.PERSISTENT, S.STARTUP, (A.FORGET,), "the path has changed"),
-    Row(S.DOWN, E.DRAINED, S.CRUISE, (A.BEGIN_ROUNDS,), "the queue is gone"),
+    Row(
+        S.DOWN,
+        E.DRAINED,
+        S.CRUISE,
+        (A.BEGIN_ROUNDS,),
+        "the queue is gone, or a longer wait would not empty it",
+    ),
     Row(
         S.DOWN,
         E.STALE,
