@@ -126,7 +126,7 @@ REQUESTS: Final = _table(
     ("received_total", "received", "Requests of peers."),
     ("answered_total", "answered", "Replies and errors for peers."),
     ("failed_total{reason}", _each("refused", "crashed", "malformed"),
-     "Requests of peers that were refused or crashed their handler; also malformed messages."),
+     "Requests of peers that were refused or crashed their handler, and malformed messages."),
 )  # fmt: skip
 
 NODE: Final = _table(
@@ -181,7 +181,7 @@ CHANNEL: Final = _table(
     ("packets_rejected_total{reason}", _each(
         "duplicates", "too_old", "too_early", "malformed", "forged_acks", "foreign_address"),
      "Packets of the peer that were not accepted. `malformed` includes `forged_acks`."),
-    ("resent_total", "resent", "Messages and fragments that were sent again."),
+    ("resent_total", "resent", "Messages and fragments that were queued to be sent again."),
     ("messages_sent_total", "messages_sent", "Messages sent."),
     ("messages_received_total", "messages_received",
      "Messages that the program received, or that its channel has taken ahead of it, 64 at most."),
@@ -204,7 +204,7 @@ CHANNEL: Final = _table(
     ("bandwidth_bytes_per_second", "bandwidth", "Highest recent rate of delivery."),
     ("window_bytes", "window", "Congestion window."),
     ("datagram_bytes", "datagram_size",
-     "Largest datagram that the path is known to carry, without the bytes of the seal."),
+     "Size of the largest datagrams at present, except MTU probes, without the bytes of the seal."),
 )  # fmt: skip
 
 LANE: Final = (
