@@ -437,8 +437,9 @@ class Channel(trio.abc.Channel[T]):
     async def receive_many(self, limit: int = 4096) -> list[T]:
         """Wait for messages, and return those that have arrived: at least one, at most ``limit``.
 
-        With shared memory or compression it may return fewer than have arrived. Raises as
-        ``receive``, and ``LocalError`` if ``limit`` is less than 1.
+        With shared memory or compression it may return fewer than have arrived, and so it may if
+        2 MiB of reliable messages have. Raises as ``receive``, and ``LocalError`` if ``limit`` is
+        less than 1.
         """
         check_limit(limit)
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -797,7 +798,11 @@ class Channel(trio.abc.Channel[T]):
         if segment is not None:
             # The size of a descriptor does not show the size of its message.
             most = min(most, MOST_AHEAD)
-        while not taken or (is_all and len(taken) < most):
+        # One call of the port returns all that has arrived, or about ``READ_BYTES`` of it. Decoded,
+        # more could fill the memory.
+        is_first = is_all and len(taken) < most
+        while not taken or is_first:
+            is_first = False
             if segment is not None:
                 segment.take_entries_untrusted(port.deliver_beside_untrusted)
             payloads = port.receive_many(most - len(taken))

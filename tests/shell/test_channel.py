@@ -11,6 +11,7 @@ import trio
 import sphtp
 from sphtp import Delivery, Outcome
 from sphtp.config import ChannelSettings, Impairment
+from sphtp.core.packing import READ_BYTES
 from sphtp.errors import MessageTooLargeError
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import RawMessages, open_node
@@ -267,6 +268,19 @@ async def test_many_are_taken_behind_those_taken_ahead():
         assert [await there.receive() for _ in range(4)] == list(range(4))
         assert await there.receive_many(200) == list(range(4, 204))
         assert await there.receive_many() == list(range(204, 300))
+
+
+async def test_one_call_decodes_no_more_bytes_than_memory_allows():
+    """It took 25 MiB, the objects of which may take 2 GB."""
+    async with connected(settings=ChannelSettings(shared_memory=0)) as (here, there):
+        receipts = [here.post_nowait(bytes(64 * 1024)) for _ in range(100)]
+        for receipt in receipts:
+            await receipt.wait()
+        taken = 0
+        while taken < 100:
+            batch = await there.receive_many()
+            assert sum(map(len, batch)) <= READ_BYTES + 64 * 1024
+            taken += len(batch)
 
 
 @pytest.mark.parametrize("limit", [0, -1])
