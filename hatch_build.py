@@ -2,8 +2,8 @@
 
 Without it, the wheel is plain Python. With it, the modules that ``pyproject.toml`` names are
 compiled: most of those that a message of a channel passes. The compilation works on a copy, in
-``build/compiled``: every later run would load a library beside the sources of a checkout, although
-nobody asked for it. The wheel holds the ``.py`` files as well: tracebacks show them.
+``build/compiled``: otherwise every later run would load a library beside the sources of a checkout,
+although nobody asked for it. The wheel holds the ``.py`` files as well: tracebacks show them.
 """
 
 import os
