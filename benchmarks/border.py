@@ -173,7 +173,7 @@ def core_modules(text: str) -> set[str]:
 
 
 def private_names(text: str) -> list[str]:
-    """Return the names with an underscore that a text imports, or uses in ``getattr`` and such."""
+    """Return the private names that a text imports, or uses in ``getattr`` and such."""
     names = [*(name for _, name in imported(text)), *NAMED.findall(text)]
     last = {name: name.rpartition(".")[2] for name in names}
     return [

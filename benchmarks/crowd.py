@@ -181,7 +181,7 @@ def measure(clients: int, servers: int, scenario: str, seed: int) -> Report:
 @click.option("--scenario", type=click.Choice(SCENARIOS), default="start", show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 def main(clients: int, servers: int, scenario: str, seed: int) -> None:
-    """Start a large cluster in virtual time, and let servers fail or the network divide."""
+    """Run a scenario of a large cluster in virtual time: its start, and a failure if it has one."""
     click.echo(json.dumps(measure(clients, servers, scenario, seed)))
 
 

@@ -99,7 +99,7 @@ class _Crowd:
     async def attend(
         self, servers: list[str], group: str | None, delay: float, config: sphtp.Config
     ) -> None:
-        """Run one client until it is cancelled; record the time at which it is established."""
+        """Run one client until it is cancelled; record when it is established, or its failure."""
         groups = None if group is None else [group]
         await trio.sleep(delay)
         began = monotonic()

@@ -179,7 +179,7 @@ def _stages(tree: Path, file: str) -> Iterator[list[str]]:
 def _run(
     tree: Path, tests: list[str], without: Iterable[str] = (), *, workers: int, timeout: float
 ) -> str | None:
-    """Run tests in the copy; return the first that failed, or None if all passed.
+    """Run tests in the copy; return the first that failed, or None if none failed.
 
     Return "timeout" if they take too long, and the end of their output if it names no test.
     """
@@ -250,7 +250,7 @@ def _catch(path: Path, text: str, tree: Path, stages: list[list[str]], **limits:
 @click.option("--near", is_flag=True, help="Leave out the last run, of all that concern the core.")
 @click.option("--show", is_flag=True, help="Print the mutants, and run nothing.")
 def main(seed: int, count: int, first: int, *, near: bool, show: bool, **limits: float) -> None:
-    """Draw mutants of the core by a seed; print a line of JSON for each, with what caught it."""
+    """Draw mutants of the core by a seed, and print a line of JSON for each."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with tempfile.TemporaryDirectory() as directory:
         tree = Path(directory)

@@ -415,7 +415,7 @@ class Process:
         self._stdout = process.stdout
 
     async def hear(self) -> Any:
-        """Wait for its next line."""
+        """Return the value in its next line. Raises ``ClickException`` if it ends before."""
         line = b""
         while not line.endswith(b"\n"):
             more = await self._stdout.receive_some(1)

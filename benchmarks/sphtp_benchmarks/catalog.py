@@ -50,7 +50,7 @@ class System:
 
     @property
     def installed(self) -> bool:
-        """True if its package and its launcher are installed here."""
+        """True if its package is installed here, and its launcher if it has one."""
         has_launcher = not self.launcher or find_program(self.launcher[0]) is not None
         return has_launcher and find_spec(self.package) is not None
 
@@ -64,8 +64,10 @@ class System:
 
     @property
     def absence(self) -> str:
-        """The sentence that names the missing distribution, and the command that installs it."""
-        return f"{self.distribution} is not installed; {EXTRA} brings it"
+        """The sentence that names the missing distribution or launcher, and how to install it."""
+        has_package = find_spec(self.package) is not None
+        missing = self.launcher[0] if has_package and self.launcher else self.distribution
+        return f"{missing} is not installed; {EXTRA} brings it"
 
 
 def find_program(name: str) -> str | None:

@@ -71,7 +71,7 @@ def comparing(catalog: Catalog, head: str) -> Callable[[Choose], click.Command]:
 
 
 def compare(plan: Plan, head: str, markdown: Path | None, *, json: bool) -> None:
-    """Measure, print, write the page if one is wanted, and end the program with its exit code."""
+    """Measure, write the page if one is wanted, print, and end the program with its exit code."""
     sheet, circumstances = Sheet(plan.catalog), conditions(plan)
     with progress(plan, Console(stderr=True), quiet=json) as starting:
         work = partial(run_rounds, plan, sheet, starting)

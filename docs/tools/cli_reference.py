@@ -101,7 +101,7 @@ def value(option: click.Option) -> str:
 
 
 def words(option: click.Option) -> Iterator[str]:
-    """Yield the allowed values of an option, and the words ``required`` and ``repeatable``."""
+    """Yield the allowed values of an option, and ``required`` or ``repeatable`` if it is."""
     kind = option.type
     if isinstance(kind, click.Choice):
         yield " or ".join(f"`{choice}`" for choice in kind.choices)

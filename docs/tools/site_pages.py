@@ -99,7 +99,7 @@ def with_programs(page: str, text: str) -> str:
 
 
 def programs() -> list[Path]:
-    """Return the files of all examples."""
+    """Return the programs and settings of all examples."""
     folder = (ROOT / PROGRAMS).parent
     return sorted(path for path in folder.rglob("*") if path.suffix in LANGUAGES)
 

@@ -64,8 +64,8 @@ The states of the protocols are in tables: in state *at*, event *on* leads to st
 the actions *do*, in order. An event that a state refuses changes nothing. Each runner declares one
 of three rules for such an event. It raises an error, mostly if the application causes the event. It
 counts the event, mostly if the network causes it. Or it ignores an event that only states a fact,
-such as a timer that fires too late. The last tables of a page have the meanings of the names. These
-pages are generated from the tables, and a test fails when they are stale.
+such as a timer that fires too late. The last tables of a page have the meanings of most names.
+These pages are generated from the tables, and a test fails when they are stale.
 
 {links}
 """

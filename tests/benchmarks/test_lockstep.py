@@ -112,7 +112,9 @@ def test_a_worker_dials_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_system_without_its_launcher_is_absent() -> None:
     there = System("x", "", "trio", "trio", launcher=("python", "-n"))
     assert there.installed
-    assert not System("x", "", "trio", "trio", launcher=("no-such-launcher",)).installed
+    without = System("x", "", "trio", "trio", launcher=("no-such-launcher",))
+    assert not without.installed
+    assert without.absence.startswith("no-such-launcher is not installed;")
 
 
 @within_20_seconds

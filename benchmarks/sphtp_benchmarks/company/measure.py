@@ -53,7 +53,7 @@ class Company:
 
 
 async def measure(task: CompanyTask, rounds: int, starting: Callable[[str], None]) -> Company:
-    """Measure in rounds, and once more with every allocation traced.
+    """Measure in rounds, and once more with allocations traced.
 
     Raises ``MeasurementError``. No process remains, whatever happens.
     """

@@ -41,7 +41,7 @@ class Flow:
         self.work()
 
     def work(self) -> None:
-        """Read the arrived messages, and queue more if there is room for them."""
+        """Read the arrived messages; after ``begin``, queue more if there is room for them."""
         crowd = self._crowd
         self.received += sum(map(len, crowd.receive(self._receiver)))
         if self._receiver.port.is_credit_due:

@@ -24,11 +24,11 @@ class GroupState(Name):
 class GroupEvent(Name):
     """An event of a member's life."""
 
-    INSTALLED = "installed"
-    ADMITTED = "admitted"
-    LEAVE = "leave"
-    RELEASED = "released"
-    FAILED = "failed"
+    INSTALLED = "a coordinator has installed the members"
+    ADMITTED = "all others have installed this member, and it has the state, if there is one"
+    LEAVE = "the application leaves the group"
+    RELEASED = "each other member within reach has released this one"
+    FAILED = "an error has ended this member's part in the group"
 
 
 class GroupAction(Name):
@@ -40,20 +40,14 @@ _S, _E = GroupState, GroupEvent
 _ROWS: Final[tuple[Row[GroupState, GroupEvent, GroupAction], ...]] = (
     Row(_S.FORMING, _E.INSTALLED, _S.ENTERING, (), "a coordinator has made it a member"),
     Row(_S.FORMING, _E.LEAVE, _S.ENDED, (), "no member waits for it"),
-    Row(_S.FORMING, _E.FAILED, _S.ENDED, (), "its terms differ, or the others excluded it"),
+    Row(_S.FORMING, _E.FAILED, _S.ENDED, (), "it takes part in no step yet"),
     Row(_S.ENTERING, _E.INSTALLED, _S.ENTERING, (), "members have changed meanwhile"),
-    Row(
-        _S.ENTERING,
-        _E.ADMITTED,
-        _S.MEMBER,
-        (),
-        "all others have installed it, and it has the state, if there is one",
-    ),
+    Row(_S.ENTERING, _E.ADMITTED, _S.MEMBER, (), "nothing is missing for its first step"),
     Row(_S.ENTERING, _E.LEAVE, _S.LEAVING, (), "others may wait for its contribution"),
-    Row(_S.ENTERING, _E.FAILED, _S.ENDED, (), "it was excluded, or its admitters are gone"),
+    Row(_S.ENTERING, _E.FAILED, _S.ENDED, (), "the others count it as dead"),
     Row(_S.MEMBER, _E.INSTALLED, _S.MEMBER, (), "members have changed"),
     Row(_S.MEMBER, _E.LEAVE, _S.LEAVING, (), "others may need contributions that it holds"),
-    Row(_S.MEMBER, _E.FAILED, _S.ENDED, (), "it was excluded, or cannot agree with enough others"),
+    Row(_S.MEMBER, _E.FAILED, _S.ENDED, (), "the others count it as dead"),
     Row(_S.LEAVING, _E.INSTALLED, _S.LEAVING, (), "members have changed"),
     Row(_S.LEAVING, _E.RELEASED, _S.ENDED, (), "no member needs contributions that it holds"),
     Row(_S.LEAVING, _E.FAILED, _S.ENDED, (), "the others do not wait for it"),
