@@ -161,7 +161,7 @@ class Meter:
         return bool(self._steady) and now >= self._steady + self._seconds
 
     def report(self) -> None:
-        """Report the Mbit/s of the first seconds and of those after them, and the CPU."""
+        """Report the Mbit/s of the first seconds and of those after them, the CPU, and ``lost``."""
         passed = time.perf_counter() - self._steady
         _say(
             {

@@ -18,9 +18,9 @@ HEAD: Final = """\
 
 Written by one run of `sphtp bench channel --markdown FILE`; not edited by hand.
 
-Every system is measured in the same way, with two processes on the loopback interface: one sends,
-and the other receives, or sends each message back. The systems take turns, and each round begins
-with another system. The receiver counts messages from the end of the warm-up to the last message. A
+Every system is measured in the same way, with two processes on one machine: one sends, and the
+other receives, or sends each message back. The systems take turns, and each round begins with
+another system. The receiver counts messages from the end of the warm-up to the last message. A
 measurement counts only if every message has arrived with its full length. CPU per message is the
 processor time of both processes together. All processes keep the memory that they have freed
 (`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`).

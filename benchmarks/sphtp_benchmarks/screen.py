@@ -42,7 +42,7 @@ def progress(
 
 
 def show(sheet: Sheet, console: Console) -> None:
-    """Print one table per case, and the absent systems and failures."""
+    """Print a table for each case that was measured, and the absent systems and failures."""
     for name, case in sheet.catalog.cases.items():
         lines = table_of(name, sheet)
         if not lines:

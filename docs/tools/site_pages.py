@@ -137,7 +137,7 @@ def public_modules() -> dict[str, tuple[str, ...]]:
 
 
 def public_names(module: ModuleType) -> Iterator[str]:
-    """Yield the public names of a module, except modules and what it imports from elsewhere."""
+    """Yield the public names of a module that are this library's, without modules and the like."""
     for name in getattr(module, "__all__", None) or dir(module):
         value = getattr(module, name)
         if name.startswith("_") or name in NOT_PUBLIC:

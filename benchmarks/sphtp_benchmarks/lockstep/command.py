@@ -12,15 +12,15 @@ HEAD: Final = """\
 
 Written by one run of `sphtp bench lockstep --markdown FILE`; not edited by hand.
 
-Two or four processes on the loopback interface. At each step, each process sends one NumPy array of
-floats to each other process, then waits for an array from each. The code is ordinary, with one call
-for each array, or for a group one for each step. A step is over when all processes have all arrays.
-The systems take turns, and each round begins with another system. CPU per step is the processor
-time of all workers together. With more workers than processors, it determines the rate.
+Two or four processes on one machine. At each step, each process sends one NumPy array of floats to
+each other process, then waits for an array from each. The code is ordinary, with one call for each
+array, or for a group one for each step. A step is over when all processes have all arrays. The
+systems take turns, and each round begins with another system. CPU per step is the processor time of
+all workers together. With more workers than processors, it determines the rate.
 
-A channel returns new arrays with type and shape. MPI fills arrays that the worker has made before.
-The other systems carry bytes, and the worker has to know the type and shape. ZeroMQ and Zenoh send
-and receive in their own threads, which are written in C++ and Rust.
+A channel returns arrays with type and shape. MPI fills arrays that the worker has made before. The
+other systems carry bytes, and the worker has to know the type and shape. ZeroMQ and Zenoh send and
+receive in their own threads, which are written in C++ and Rust.
 """
 
 
