@@ -1,8 +1,8 @@
 """The command ``sphtp``: a list of verbs, each an entry point of the group ``sphtp.commands``.
 
-A verb's code is imported when the verb is called, or when the help lists the verbs. So the library
-depends on no application, any package can add a verb, and a verb that cannot be imported does not
-break the others.
+A verb's code is imported when the verb is called, or when the help or the completion of a shell
+lists it. So the library depends on no application, any package can add a verb, and a verb that
+cannot be imported does not break the others.
 
 Extras install the packages that the library can do without. If a command misses such a package, its
 error names the extra. The error of a verb that no wheel contains shows how to get a checkout.

@@ -121,7 +121,7 @@ class RequestError(SphtpError):
 
 
 class HandlerCrashedError(SphtpError):
-    """The peer's handler of a request raised an error that is no ``RequestError``.
+    """The peer's handler of a request raised another error than ``RequestError``.
 
     It is also raised if the result of the handler, or the data of its ``RequestError``, cannot be
     sent. The log of the peer has the error; the caller gets no details.

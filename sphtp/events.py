@@ -1,4 +1,4 @@
-"""Events of clients, servers and channels, the listener to events, and states and views."""
+"""Events of clients, servers and channels, what they contain, and the listener to them."""
 
 from sphtp.core.channel.lifecycle import Closed as Closed
 from sphtp.core.channel.lifecycle import CloseReason as CloseReason

@@ -1,4 +1,4 @@
-"""Groups in lock step: the object that ``client.join`` gives, its members, and its events."""
+"""Groups in lock step: the object that ``client.join`` gives, its members, data and events."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Security: keys and secrets, their files, and the peers that a node or a server admits."""
+"""Security: keys, secrets and certificates, their files, and the peers that are admitted."""
 
 from typing import TYPE_CHECKING
 

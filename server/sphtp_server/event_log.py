@@ -1,6 +1,7 @@
 """The log of a server's events.
 
-``LINES`` has the level, the text and the fields of the line for each type of event.
+``LINES`` has the level, the text and the fields of the line for each type of event, except for
+``ViewChanged``.
 """
 
 from collections.abc import Callable
@@ -33,8 +34,8 @@ Fields = dict[str, Any]
 class EventLog:
     """Logs the events of a server.
 
-    It stores the last view, because a line about a view contains only the changes. ``view`` is the
-    view at the start. ``own`` returns the server's id, which may change.
+    It stores the last view, because it logs only changes of the view. ``view`` is the view at the
+    start. ``own`` returns the server's id, which may change.
     """
 
     def __init__(self, log: Log, view: ClusterView, own: Callable[[], int]) -> None:

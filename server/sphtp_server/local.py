@@ -58,7 +58,7 @@ def drain(address: ServerAddress | None, no_wait: bool, as_json: bool) -> None:
     --no-announce, or on another machine, send this signal yourself.
 
     Exit codes: 0 the server has ended, or with --no-wait the signal was sent, 2 wrong arguments, 4
-    no such server, or several without ADDRESS, 130 after Ctrl-C.
+    no such server, several without ADDRESS, or the signal cannot be sent, 130 after Ctrl-C.
     """
     server = choose(local_servers(), address)
     if isinstance(server, str):

@@ -32,7 +32,7 @@ async def look_on(
     """Collect the data of a page from the cluster of these servers, until cancelled.
 
     After a failure, the page shows the reason. ``on_failure`` is called with the reason if it
-    differs from that of the failure before.
+    differs from that of the failure before, or if the client was open in between.
     """
     before = ""
     while True:

@@ -1,8 +1,8 @@
 """The reload of a running server's settings.
 
 The settings in ``RELOADED`` take effect. Changed settings that need a restart are logged. All new
-settings are read and checked before the first one changes. So a wrong file changes nothing, and a
-reload takes effect as a whole.
+settings are read and checked before the first one changes. So a wrong file changes no setting, and
+a reload takes effect as a whole.
 """
 
 from collections.abc import Callable

@@ -140,13 +140,14 @@ class ServerSettings(BaseModel):
     new: bool = Field(
         False,
         description="Found a new cluster: no client holds an id yet, so admit clients at once. "
-        "Without --new, --join and --registry, a server waits for twice the expiry before it "
-        "admits clients. A server with --registry refuses --new.",
+        "Without --new, --join and --registry, a server waits for another server, or for twice the "
+        "expiry, before it admits clients. A server with --registry refuses --new.",
     )
     announce: bool = Field(
         True,
         description="Let clients find this server without its address (the default): clients of "
-        "this user on this host and, unless it listens on loopback, clients on this network.",
+        "this user on this host and, unless its address for clients is on loopback, clients on "
+        "this network.",
     )
     stun: bool = Field(
         False,

@@ -82,7 +82,7 @@ class _Dialled:
     def __init__(self, dialer: Any) -> None:
         self.dialer = dialer
         self.waiting_since: float | None = None
-        """The last look that saw a connection, or the last dial; None before the first look."""
+        """The time of the first look, or of the last one that saw a connection or dialled anew."""
 
 
 class BusSocket:

@@ -99,14 +99,15 @@ class Channel(trio.abc.Channel[T]):
 
     A message is any value that msgpack carries: None, booleans, numbers, text, bytes, lists and
     maps, and NumPy arrays. If ``Config.messages`` of the node is a ``MessageFactory``, a message
-    has one of its types. Leaving the ``async with`` block waits until all sent messages have
+    has one of its types. Leaving the ``async with`` block waits until all reliable messages have
     arrived, and closes the channel. After an error in the block it waits for half a second at most,
     and raises the error unchanged. Several tasks may send, and several may receive.
 
-    A message leaves at once if its node has sent nothing within the last 100 us. Otherwise it
-    leaves together with other messages as soon as the sending task waits for anything. A task that
-    sends or receives without ever waiting yields to other tasks every half millisecond, not at
-    every message. Each call that is awaited checks for cancellation.
+    As far as congestion control allows, a message leaves at once if its node has sent nothing
+    within the last 100 us. Otherwise it leaves together with other messages as soon as the sending
+    task waits for anything. A task whose calls of ``send`` and ``receive`` never wait yields to
+    other tasks every half millisecond, not at every message. Each call that is awaited checks for
+    cancellation.
 
     Type checkers take the type of messages from an annotation: ``channel: Channel[Step]``.
     """
@@ -254,7 +255,7 @@ class Channel(trio.abc.Channel[T]):
     def send_nowait(
         self, value: T, *, lane: int = 0, delivery: Delivery = Delivery.RELIABLE
     ) -> None:
-        """Send a message, or raise ``trio.WouldBlock`` where ``send`` would wait.
+        """Send a message, or raise ``trio.WouldBlock`` if there is no room for it.
 
         ``UNRELIABLE`` and ``SEQUENCED`` messages are sent once, and never wait. Some messages
         leave only when this task next waits for anything. Raises as ``send``, and
@@ -274,7 +275,7 @@ class Channel(trio.abc.Channel[T]):
         Waits as ``send`` does. A cancelled call has sent the messages before the one for which it
         waited.
 
-        Raises as ``send``. If one of the messages is too large or has no type, none is sent.
+        Raises as ``send``. If one of the messages is too large or cannot be encoded, none is sent.
         """
         payloads = self._encoding.encode_many(values, None)
         await trio.lowlevel.checkpoint()
@@ -399,7 +400,7 @@ class Channel(trio.abc.Channel[T]):
         redundancy: int = 0,
         compress: bool | None = None,
     ) -> Receipt:
-        """Send a message as ``post`` does, or raise ``trio.WouldBlock`` where it would wait."""
+        """Send a message as ``post`` does, or raise ``trio.WouldBlock`` if there is no room."""
         ticket = _make_ticket(delivery, lane, expiry, redundancy)
         payload = self._encode_posted(value, compress, delivery, ticket)
         self._check_sendable()
@@ -461,12 +462,14 @@ class Channel(trio.abc.Channel[T]):
         return self._taken.popleft()
 
     async def aclose(self) -> None:
-        """Wait until all sent messages have arrived, then close. A cancelled call aborts.
+        """Wait until all reliable messages have arrived, then close. A cancelled call aborts.
+
+        If the program or the node has closed the channel already, it returns at once.
 
         Raises:
             trio.BrokenResourceError: messages may not have arrived, because the peer vanished,
-                closed first, or took no message for ``close_timeout``. It is not raised if ``send``
-                or ``receive`` has raised it before.
+                closed first, or took no message for ``close_timeout``, for example. It is not
+                raised if a call that sends or receives has raised it before.
         """
         if self._closing:
             await trio.lowlevel.checkpoint()
@@ -519,10 +522,10 @@ class Channel(trio.abc.Channel[T]):
     def _encode_posted(
         self, value: Any, compress: bool | None, delivery: Delivery, ticket: Ticket
     ) -> bytes | Parts:
-        """Return the payload of a message with a ticket, in parts only if it cannot expire.
+        """Return the payload of a message with a ticket, in parts only if it cannot be given up.
 
-        After a message has expired, this side would not know whether the peer still reads its
-        shared memory.
+        After an unreliable message, or one that has expired, this side would not know whether the
+        peer still reads its shared memory.
         """
         is_kept = delivery is Delivery.RELIABLE and ticket.deadline is None
         encode = self._encode if is_kept else self._encoding.encode
@@ -624,7 +627,7 @@ class Channel(trio.abc.Channel[T]):
         """Queue the corked messages in the core; the loop calls this before it sends.
 
         A few of them leave by shared memory instead, which costs less than a packet and its ack.
-        Return False if all have.
+        Return False if none is queued: all have left, or the connection has ended.
         """
         is_queued, self._is_queued = self._is_queued, False
         self._is_corked = False
@@ -641,7 +644,7 @@ class Channel(trio.abc.Channel[T]):
         """Send messages by shared memory if they are few, and return True if all have left.
 
         Remove those that have left from ``payloads``. A segment has no regions for empty messages,
-        and a descriptor is in a packet already.
+        and a descriptor has to travel in a packet.
         """
         memory = self._memory
         if memory is None or len(payloads) > self._few:
@@ -667,7 +670,7 @@ class Channel(trio.abc.Channel[T]):
     def _put_nowait(self, value: Any, lane: int, *, is_packeted: bool = False) -> bool:
         """Put a reliable message into shared memory or a cork; return True if the cork must leave.
 
-        Raises ``trio.WouldBlock`` where ``send`` would wait, and as ``send``.
+        Raises ``trio.WouldBlock`` if there is no room, and as ``send``.
         """
         payload = self._encode(value, None)
         if isinstance(payload, Parts):
@@ -933,7 +936,7 @@ class ServiceChannel(Channel[Any]):
         The function returns true if a task that waited for messages goes on. For messages that come
         by shared memory alone, the loop calls it only after ``await_shared``. The peer has such a
         function as well, and no task that sleeps until there is an entry. So from now on small
-        messages of this side leave in packets, which wake it; only ``hold_nowait`` uses the ring.
+        messages of this side leave in packets, which wake it, except those of ``hold_nowait``.
         """
         self._deliver = deliver
         self._few = 0

@@ -1,9 +1,8 @@
 """A client, which registers with the servers and opens channels to the peers that they introduce.
 
 A client has two halves. ``Registration`` drives the core's ``ClientMachine`` over the bus, and
-keeps an id registered. A ``Node`` has the channels and streams. The node uses three results of the
-registration: the acknowledged id, and the addresses and the keys of the peers that servers
-introduce.
+keeps an id registered. A ``Node`` has the channels and streams. The node gets two results of the
+registration: the acknowledged id, and the peers that servers introduce.
 """
 
 import logging
@@ -271,12 +270,12 @@ class Client(ScopedService):
     async def open_channel(self, peer: Reachable) -> AsyncIterator[Channel[Any]]:
         """Open a channel to a peer, given as ``Peer``, id or name, for the length of the block.
 
-        Leaving the block waits until all sent messages have arrived, and closes the channel.
+        Leaving the block waits until all reliable messages have arrived, and closes the channel.
 
         Raises:
             UnreachableError: the servers do not introduce the peer within ``connect_timeout``, the
-                peer has announced no usable address or key, or it does not answer within
-                ``connect_timeout``.
+                peer has announced no usable address or key, it does not answer within
+                ``connect_timeout``, or this client was closed while it dialled.
             RefusedError: the peer accepts no further channel, does not admit this client, or has
                 other message types; another peer now has its address; or the servers refuse this
                 client.
@@ -321,7 +320,7 @@ class Client(ScopedService):
 
         Args:
             pattern: a topic, such as ``"positions/*"``. Slashes separate its levels. A level ``*``
-                stands for any one level, and ``**`` for any number of levels.
+                stands for any one level, and ``**`` for any number of levels, or none.
             latest: True to get only the newest message of each source and topic. A newer message
                 replaces one that the program has not read; ``skipped`` of the newer message counts
                 replaced and lost ones.
@@ -490,7 +489,8 @@ class Client(ScopedService):
 
         Raises:
             RequestError: the handler raised it.
-            HandlerCrashedError: the handler raised another error, which the log of the peer has.
+            HandlerCrashedError: the handler raised another error, or its result is no value that a
+                message carries. The log of the peer has the error.
             RefusedError: the request was not handled if ``reason`` is ``"unknown"`` (the peer
                 serves no such name), ``"busy"`` (it handles too many requests), or ``"malformed"``
                 (the value has no type of the peer's messages). ``reason`` is ``"cancelled"`` if the
@@ -521,15 +521,16 @@ class Client(ScopedService):
         """Serve requests of peers for a name, until cancelled.
 
         For each request a task awaits ``handler(request)``. Its result is the reply. If it raises a
-        ``RequestError``, the call of the peer raises that error. Any other error is logged under
-        ``sphtp.requests``: the peer gets a ``HandlerCrashedError`` without details, and this method
-        goes on. Cancelling the method cancels its handlers, and the peers get a ``RefusedError``
-        with the reason ``"ended"``.
+        ``RequestError``, the call of the peer raises that error. Any other error, and that of a
+        result that no message carries, is logged under ``sphtp.requests``: the peer gets a
+        ``HandlerCrashedError`` without details, and this method goes on. Cancelling the method
+        cancels its handlers, and the peers get a ``RefusedError`` with the reason ``"ended"``.
 
         Args:
             name: 1 to 255 bytes of printable text.
             handler: an async function that takes a ``Request``.
             limit: the most requests of all peers at once; further ones are refused as ``"busy"``.
+                So are those for which the requests of all names would exceed 256 MiB.
             task_status: for ``await nursery.start(client.serve, name, handler)``, which returns
                 as soon as the name is served.
 
@@ -715,7 +716,10 @@ async def _traverse_nat(
     announces: bool,
     relay: "TurnServer | None",
 ) -> None:
-    """Find paths through NAT until cancelled, from when a server answers STUN or a relay is set."""
+    """Find paths through NAT until cancelled, once a server answers STUN, or if a relay is set.
+
+    Return without the extra ``nat`` if no relay is set.
+    """
     while not machine.stun_servers and relay is None:
         await registration.next_change()
     try:

@@ -7,8 +7,8 @@ import trio
 from sphtp.core.clock import ClusterClock, Reading
 
 _LAST_SLEEP = 1.0
-"""The longest remaining time, in seconds, for one sleep. A longer sleep is divided, because the
-estimate of the cluster's time changes meanwhile.
+"""Seconds. Of a longer remaining time, one sleep takes only the half, because the estimate of the
+cluster's time changes meanwhile.
 """
 
 Wait = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -18,9 +18,10 @@ Wait = Callable[[Callable[[], bool]], Awaitable[None]]
 class Clock:
     """The clock of the cluster: seconds since its first server started, the same for all members.
 
-    The time never goes back while a server of the cluster lives. ``error`` bounds the error of the
-    time, for any delays of messages, if the rate of no machine's clock is wrong by more than
-    ``max_drift`` of ``ControlTimers``. If all servers end, the next ones begin a new time at 0.
+    The time never goes back as long as this process hears a server of the cluster. ``error`` bounds
+    the error of the time, for any delays of messages, if the rate of no machine's clock is wrong by
+    more than ``max_drift`` of ``ControlTimers``. If all servers end, the next ones begin a new time
+    at 0.
     """
 
     def __init__(self, machine: ClusterClock, wait: Wait) -> None:
@@ -41,7 +42,7 @@ class Clock:
 
     @property
     def error(self) -> float:
-        """The most seconds by which ``now()`` is wrong; infinite before the first exchange.
+        """The most seconds by which ``now()`` is wrong; infinite while that has no bound.
 
         Raises ``StateError`` as ``now``.
         """

@@ -115,7 +115,7 @@ class ClusterObserver:
         self.changed = trio.lowlevel.ParkingLot()
         """The tasks that wait for a new document."""
         self.number = 0
-        """The number of documents so far."""
+        """A number that grows with each new document."""
         self.problem: str | None = None
         """The reason why a part of the cluster is missing in the documents, or None."""
 

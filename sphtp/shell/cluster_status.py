@@ -108,7 +108,11 @@ class PeerLine(TypedDict):
 
 
 class LinkLine(TypedDict):
-    """The sums over the channels from one peer to another; rates since the answer before."""
+    """The channels from one peer to another: their sums, and rates since the answer before.
+
+    ``rtt`` is that of the channel that has sent the most. ``loss`` is the share of lost packets
+    since the answer before, or for few packets the smoothed share of that channel.
+    """
 
     source: int
     target: int
@@ -126,7 +130,7 @@ class LinkLine(TypedDict):
 class TotalsLine(TypedDict):
     """Sums of rates over all links, the share of lost packets, and the median round trip.
 
-    ``steps_per_s`` is the mean over the members of all groups.
+    ``steps_per_s`` is the mean over all ``paces`` of the peers.
     """
 
     packets_per_s: float
@@ -349,8 +353,8 @@ def _links(
 ) -> list[LinkLine]:
     """Return a line for each peer with a channel other than those for status.
 
-    There is no line for the observer: the states of a simulation that it gets are not traffic of
-    the cluster, and no client waits for it.
+    There is no line for a node without an id. There is none for the observer: the states of a
+    simulation that it gets are not traffic of the cluster, and no client waits for it.
     """
     seconds = _between(last, before)
     earlier = {_key(channel): channel for channel in (before["channels"] if before else ())}

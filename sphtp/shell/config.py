@@ -126,7 +126,8 @@ class Config:
     messages: "MessageCodec | None" = None
     """The codec for the messages of all channels, streams and requests; see ``sphtp.messages``.
 
-    Both sides need the same types. With None, a message is any value that msgpack carries.
+    Both sides need the same types. With None, a message is any value that msgpack carries, or a
+    NumPy array.
     """
     instruments: "Sequence[Instrument]" = ()
     """The instruments that get the events of a node and its channels."""
@@ -158,7 +159,7 @@ class Config:
         Parts are mappings of their own: ``{"channel": {"timeout": 5.0}, "seed": 3}``. Raises
         ``SettingsError`` for a setting that does not exist, which the message names as in
         ``channel.timeout``. For a wrong value the message names the setting, and for a value of a
-        wrong type it names the part.
+        wrong type at least the part.
         """
         made: Self = _build(cls, values, "")
         return made

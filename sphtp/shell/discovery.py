@@ -51,7 +51,7 @@ within the first two seconds (RFC 6762, 5.2).
 """
 
 LOOK: Final = 0.2
-"""Seconds between two readings of the folder of this host."""
+"""The most seconds between two readings of the folder of this host during a search."""
 
 SETTLE: Final = 0.3
 """Seconds for which a search waits for further servers on the network after the first."""
@@ -310,6 +310,7 @@ def _own_file() -> Iterator[Callable[[Announcement], None]]:
     """Keep a locked file for the length of the block. Yield the function that writes to it.
 
     A server calls the function at each of its events; an unchanged text is not written again.
+    Without a folder of its own, the function does nothing.
     """
     place = folder()
     try:

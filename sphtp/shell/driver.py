@@ -61,7 +61,7 @@ class ArrivalSource(Protocol):
     """The receiving half of a bus socket, whether it dials or listens."""
 
     async def receive_arrivals(self, limit: int = 256) -> list[BusArrival]:
-        """Wait for messages, or for the end of a connection."""
+        """Wait for messages, or, at a socket that listens, for the end of a connection."""
         ...
 
     def take_ended(self) -> list[int]:
@@ -69,7 +69,7 @@ class ArrivalSource(Protocol):
         ...
 
     def prove(self, number: int) -> None:
-        """Note that a connection brought a message with a valid MAC."""
+        """Note that a connection brought a valid message."""
         ...
 
     def note_replayed_message(self, number: int) -> None:
@@ -84,9 +84,10 @@ async def drive(
     wakeup: Wakeup,
     flush: Callable[[], None],
 ) -> None:
-    """Run a machine until cancelled; ``flush`` performs its outputs, once per batch of messages.
+    """Run a machine until cancelled; ``flush`` performs its outputs after each wait.
 
-    ``wakeup`` ends the wait for messages when a socket of the machine has a new connection.
+    A wait ends with a batch of messages, a timer of the machine, or ``wakeup``: a socket of the
+    machine has a new connection, for example.
 
     Waking the task costs more than handling a heartbeat, and a thousand clients send a thousand
     heartbeats in a second, each at its own time. So after many batches in a row the driver pauses
@@ -127,7 +128,7 @@ async def drive(
 def _check(
     arrival: BusArrival, subscriber: ArrivalSource, vouching: Vouching, counters: ControlCounters
 ) -> VerifiedMessage | None:
-    """Return the message if it is valid, and note that its connection is authenticated."""
+    """Return the message if it is valid; tell its socket of a valid or a replayed one."""
     verified = vouching.check(arrival, counters)
     if verified is not None:
         subscriber.prove(arrival.pipe)

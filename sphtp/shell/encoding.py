@@ -114,7 +114,8 @@ class HeldEncoding(RawEncoding):
     """The encoding of a service whose messages are bytes or parts, and which never changes them.
 
     A large message that comes by shared memory is a view of it. The sender cannot reuse the memory
-    while the view exists. A message of less than ``WORTH_A_VIEW`` bytes is copied at once.
+    while the view exists. With ``is_copied``, a message of less than ``WORTH_A_VIEW`` bytes is
+    copied.
     """
 
     def encode(self, value: Any, compress: bool | None) -> bytes:

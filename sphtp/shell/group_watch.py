@@ -77,7 +77,7 @@ class WatchMessage(IntEnum):
     MEMBERS = 1
     """A step, and the members from that step on, each as in HELLO."""
     SKIPPED = 2
-    """The first and the last step of contributions for which there was no room."""
+    """The first and the last step of contributions without room, or too large for the watcher."""
     NEIGHBOURS = 3
     """A step. The next contribution, to this step, is for some members only."""
 
@@ -309,7 +309,7 @@ class GroupWatchers:
 
 
 async def watch_group(client: "Client", group: str, take: Callable[[Watched], None]) -> None:
-    """Watch a group until cancelled: call ``take`` with each message of its members.
+    """Watch a group until cancelled: call ``take`` with each message of its members after HELLO.
 
     ``take`` must not wait. Raises ``SettingsError`` if ``group`` is not a valid name.
     """
@@ -338,7 +338,7 @@ async def watch_group(client: "Client", group: str, take: Callable[[Watched], No
 
 
 async def read_member_untrusted(channel: Any, take: Callable[[Watched], None]) -> None:
-    """Pass the messages of a member to ``take`` until its channel ends.
+    """Pass the messages of a member after its HELLO to ``take``, until its channel ends.
 
     Raises ``RemoteError`` if one is malformed, and the error of ``Channel.receive`` at the end.
     """

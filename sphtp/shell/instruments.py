@@ -102,7 +102,7 @@ ORDINARY: Final = frozenset(("held_by_receive_buffer", "held_by_receive_buffer_b
 """Counters that rise whenever a reader is slower than a writer: logged, but not as a warning."""
 
 QUIET: Final = 10.0
-"""Seconds between two lines about one counter, so that a flood does not fill a disk."""
+"""The least seconds between two lines about one counter, so that a flood does not fill a disk."""
 
 limit_log: Final = logging.getLogger("sphtp.limits")
 
@@ -130,7 +130,7 @@ class LimitLog:
     def look(self, now: float) -> None:
         """Log each limit that took effect since the last call.
 
-        A limit that was logged less than ``QUIET`` seconds ago is left out.
+        A counter that was logged less than ``QUIET`` seconds ago is left out.
         """
         for key in self._sources:
             seen = self._read(key)

@@ -2,21 +2,23 @@
 
 Two tasks run the loop. The first task waits for the socket, handles a batch, and wakes the tasks
 that wait for messages. Mostly nothing has to leave then, because an ack waits for a message of the
-program, or for its timer. If an ack is due, the woken tasks have a turn before it leaves, so that
-it travels with their messages. The second task sends the rest: corked messages, large transfers,
-output of timers, and datagrams for which the socket had no room. There is one way in, ``_receive``,
-and one way out, ``flush``.
+program, or for its timer. If an ack is due after a small batch, or while a reply is expected, the
+woken tasks have a turn before it leaves, so that it travels with their messages. The second task
+sends the rest: corked messages, large transfers, output of timers, and datagrams for which the
+socket had no room. There is one way in, ``_receive``, and one way out, ``flush``, except for STUN
+messages (see ``nat``).
 
 **Corking.** If nothing has left within the last ``CORKING`` seconds, a message leaves within the
 call. Otherwise it is corked: it leaves together with other messages as soon as the program waits
 for anything. So they share the cost of a packet, some 100 us (Nagle's algorithm, RFC 896, with the
 turn of the event loop in place of the acknowledgement). The interval begins at the end of a send,
-because otherwise the cost of the packet itself would count as a pause of the program. It also ends
-when the program has waited for a message: the next message is probably a reply, and need not wait.
+because otherwise the cost of the packet itself would count as a pause of the program; and again
+when a program that never waits has let other tasks have a turn. It also ends when the program has
+waited for a message: the next message is probably a reply, and need not wait.
 
 **Turns.** A program that sends or reads without ever waiting lets other tasks have a turn after
-``TURN`` seconds. A turn at every message would cost as much as ten messages. The loop, too, sends
-for ``TURN`` seconds at most, and leaves the rest to the second task.
+``TURN`` seconds. A turn at every message would cost as much as ten messages. The loop, too, stops
+sending after ``TURN`` seconds or ``SENT_BYTES``, and leaves the rest to the second task.
 
 **Timers.** The second task sleeps until the next timer is due. Most timers are postponed before
 they fire, so the loop does not move the wakeup with each packet. It moves the wakeup only if a
@@ -60,12 +62,12 @@ CORKING: Final = 0.0001
 
 BATCH: Final = 256
 BATCH_BYTES: Final = 512 * 1024
-"""The most datagrams, and bytes, that are read from the socket as one batch. Acks leave after a
-batch: with much larger ones, one side would wait while the other one works."""
+"""The datagrams, and the bytes, after which a batch that is read from the socket ends. Acks leave
+after a batch: with much larger ones, one side would wait while the other one works."""
 
 LITTLE: Final = 1024
-"""The bytes of a single row of datagrams up to which its ack waits for the turn of the woken
-tasks."""
+"""The bytes of a single row of datagrams up to which its ack waits for the turn of the woken tasks,
+even if no reply is expected."""
 
 MOST_BEHIND: Final = 16
 """The full batches in a row after which timers are handled even if the socket holds more."""
@@ -78,13 +80,13 @@ LOOKS_IN_TURN: Final = 8
 as much as three looks."""
 
 SENT_BYTES: Final = 512 * 1024
-"""The most bytes that leave in a turn of the loop: at 1 GB/s, they take half a millisecond."""
+"""The bytes after which a turn of the loop ends: at 1 GB/s, they take half a millisecond."""
 
 BLOCKED: Final = 0.01
 """The most seconds between two checks of the timers while the socket has no room."""
 
 LOG_INTERVAL: Final = 0.1
-"""Seconds between two checks of the counters of limits."""
+"""Seconds from the arrival of a batch to a check of the counters of limits."""
 
 yield_core: Final[Callable[[], None]] = getattr(os, "sched_yield", lambda: None)
 """Yields the core to other processes."""
@@ -236,7 +238,10 @@ class Loop:
     # In
 
     def look(self) -> bool:
-        """Handle a batch in the turn of a task that polls; return False if nothing has arrived."""
+        """Handle a batch in the turn of a task that polls.
+
+        Return False if nothing has arrived, or the loop is closed.
+        """
         if self._is_closed or not self._udp.is_readable():
             return False
         self._receive()
@@ -289,7 +294,7 @@ class Loop:
             await trio.lowlevel.checkpoint()
 
     def resume(self, *, has_slept: bool) -> None:
-        """Note that a task that waited for messages goes on: the next one may leave at once."""
+        """Note that a task that waited for messages goes on: its reply may leave at once."""
         self._expects_answer = False
         self._sent_at = -math.inf
         if has_slept:
@@ -311,8 +316,9 @@ class Loop:
     def cork(self, connection: Connection, push: Callable[[], bool]) -> None:
         """Schedule corked messages to leave, at once if nothing has left for ``CORKING`` seconds.
 
-        ``push`` queues the messages in the core, and returns False if all have left by shared
-        memory instead. The loop calls it before it polls the core for datagrams.
+        ``push`` queues the messages in the core. It returns False if it has queued none: all have
+        left by shared memory, or the connection has ended. The loop calls it before it polls the
+        core for datagrams.
         """
         self._expects_answer = True
         is_idle = (
@@ -370,7 +376,7 @@ class Loop:
         return is_done
 
     def _send(self, now: float) -> bool:
-        """Send everything, or as much as a turn allows. Return False if something is left."""
+        """Send as much as a turn and the socket allow. Return False if something may be left."""
         udp, endpoint, unsent, corked = self._udp, self._endpoint, self._unsent, self._corked
         left, until = SENT_BYTES, perf_counter() + TURN
         while unsent or left > 0:
@@ -417,10 +423,10 @@ class Loop:
 class Readers:
     """The tasks that wait for messages of a channel, or for the step of a group.
 
-    A task polls before it sleeps, if it has sent something since it last waited, and if the
-    last reply came within ``busy_poll`` seconds: a single miss ends it. Each vain look yields the
-    core to other processes, such as the one that has to reply. Other tasks of this process have a
-    turn after ``LOOKS_IN_TURN`` looks, or after each look if one of them polls, too.
+    A task polls before it sleeps if something was sent since the last wait, and if that wait took
+    less than ``busy_poll`` seconds: a single longer one ends it. Each vain look yields the core to
+    other processes, such as the one that has to reply. Other tasks of this process have a turn
+    after ``LOOKS_IN_TURN`` looks, or after each look if one of them polls, too.
     """
 
     __slots__ = ("_are_replies_quick", "_asleep", "_began", "_loop", "_sent")
@@ -444,7 +450,7 @@ class Readers:
     async def poll(self, has_arrived: Callable[[], bool], sent: int) -> bool:
         """Poll until ``has_arrived`` returns true. Return False if the task has to sleep.
 
-        ``sent`` is a number that changes whenever the task sends something. No checkpoint follows
+        ``sent`` is a number that changes whenever a task sends something. No checkpoint follows
         the last call of ``has_arrived``, so that no message arrives between it and ``sleep``.
         """
         began = self._began = perf_counter()

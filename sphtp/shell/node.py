@@ -2,9 +2,9 @@
 
 The channels of a node share the socket, the core's ``Endpoint``, the ``Loop`` that moves datagrams
 between the two, the streams, and the task that runs callbacks. The node makes a ``Channel`` for
-each connection that it dials or that a program accepts, and wakes it when the loop reports a change
-of the connection. The end of the node's block ends all of them. Afterwards the node lingers: it
-acknowledges packets that peers repeat because the last ack was lost.
+each connection that it dials or that a program or a service accepts. The loop wakes the channel
+when the connection changes. The end of the node's block ends all of them. Afterwards the node
+lingers: it acknowledges packets that peers repeat because the last ack was lost.
 """
 
 import os
@@ -66,10 +66,10 @@ class NodeStatistics:
     ``..._on_purpose`` counts the faults that ``Impairment`` has caused. ``malformed`` and
     ``unknown`` count datagrams without a channel. ``refused_...`` count refused channels;
     ``over_max_channels`` and ``over_backlog`` count those that these settings refused, or ended to
-    make room. ``HandshakeCounters`` describes the counters from
-    ``in_the_clear`` to ``paths_changed``. ``stream_...`` counts rejected datagrams of streams:
-    ``malformed``, of an ``unknown`` session or receiver, ``forged``, ``replayed``, sealed with an
-    ``unknown_key``, or ``foreign``, which means from another address than the source's.
+    make room. ``HandshakeCounters`` describes the counters from ``in_the_clear`` to
+    ``paths_changed``. ``stream_...`` counts rejected datagrams of streams, and frames of their
+    history: ``malformed``, of an ``unknown`` session or receiver, ``forged``, ``replayed``, sealed
+    with an ``unknown_key``, or ``foreign``, which means from another address than the source's.
     ``BoundCounters`` describes the counters from ``over_receive_buffer`` on.
     """
 
@@ -177,7 +177,7 @@ class Node(ScopedService):
         self.array_views = settings.array_views
         """True if arrays that came by shared memory are views of it."""
         self.shared_memory_threshold = settings.shared_memory_threshold
-        """The bytes of an array from which it may be such a view."""
+        """The bytes of a message from which its array may be such a view."""
         self._channels: dict[Connection, ChannelHooks] = {}
         self.connections = self._channels.keys()
         """The connections of the channels, those of services included."""
@@ -270,7 +270,7 @@ class Node(ScopedService):
     ) -> AsyncIterator[Channel[Any]]:
         """Open a channel for the length of the block.
 
-        Leaving the block waits until all sent messages have arrived, and closes the channel.
+        Leaving the block waits until all reliable messages have arrived, and closes the channel.
 
         Args:
             host, port: the address of the peer.
@@ -280,13 +280,14 @@ class Node(ScopedService):
 
         Raises:
             UnreachableError: no peer answered within ``connect_timeout``, the peer was silent for
-                as long after an answer, or this node's socket can send to no address of ``host``.
+                as long after an answer, this node's socket can send to no address of ``host``, or
+                this node was closed during the call.
             RefusedError: the peer is full or closing, has another id than ``peer_id`` or another
                 key than ``key``, does not admit this node, or has other types of messages;
                 ``reason`` is a word for the cause.
             SettingsError: ``key`` is not a public key, or is given for a channel in the clear, or
                 ``port`` is out of range.
-            trio.ClosedResourceError: this node was closed.
+            trio.ClosedResourceError: this node was closed before the call.
         """
         async with self._open([(host, port)], peer_id, _pin(key)) as channel:
             yield channel
@@ -410,10 +411,12 @@ class Node(ScopedService):
         A channel is closed when its handler returns. The handlers run in ``handler_nursery``, by
         default in a nursery of this call. An error of a handler cancels the nursery, and by default
         so ends this call with all handlers. To prevent that when a peer vanishes, a handler has to
-        catch ``trio.BrokenResourceError``. ``task_status.started()`` is called at once. The method
-        is similar to ``trio.serve_listeners``.
+        catch ``trio.BrokenResourceError``, and to call ``channel.aclose()`` where it does so.
+        ``task_status.started()`` is called at once. The method is similar to
+        ``trio.serve_listeners``.
 
-        Raises ``trio.ClosedResourceError`` if this node was closed before the call or during it.
+        Raises an ``ExceptionGroup`` with the errors of handlers, and with
+        ``trio.ClosedResourceError`` if this node was closed before the call or during it.
         """
 
         async def handle(channel: Channel[Any]) -> None:

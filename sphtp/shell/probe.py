@@ -38,9 +38,9 @@ class FaultKind(IntEnum):
     """The kinds of fault: a fault with a higher number is more likely to pass with time."""
 
     PERMANENT = 0
-    """Waiting does not help: another program answers, or the secret is wrong."""
+    """Waiting does not help: another program answers, for example, or the secret is wrong."""
     ABSENT = 1
-    """No program listens at the address: a server may still be started."""
+    """No program listens at the address, or no way leads there: a server may still be started."""
     SILENT = 2
     """The server is silent: it may be slow, stopped, full, or behind a firewall that drops."""
 

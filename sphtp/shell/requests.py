@@ -307,7 +307,7 @@ class Requests:
     async def _send(
         self, channel: RequestChannel, waiter: _Waiter, name: str, payload: bytes
     ) -> int | None:
-        """Send a request. Return its number; None if the channel ended before the request left."""
+        """Send a request. Return its number; None if the channel ends or retires before that."""
         table, now = channel.table, trio.current_time()
         if not table.has_room:
             channel.slots.release_on_behalf_of(waiter)
@@ -520,7 +520,10 @@ _WHY: Final = {
 
 
 def _error_for(raised: Exception, arrived: RequestArrived, peer: str) -> ErrorMessage:
-    """Return the ERROR for the caller of a handler that raised. Log any but a ``RequestError``."""
+    """Return the ERROR for the caller of a handler that raised.
+
+    Log any error but a ``RequestError`` whose data msgpack carries.
+    """
     cause: BaseException = raised
     # A handler with a nursery of its own raises its error in a group.
     while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:

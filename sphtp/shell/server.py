@@ -160,9 +160,9 @@ async def open_server(
     """Run a server for the length of the block; leaving the block leaves the cluster's view.
 
     A new server acknowledges no new id until another server has sent it the state of the cluster,
-    or twice ``timers.expiry`` has passed. With ``join``, it also waits as long as all servers to
-    join are silent, and reports that by ``JoinFailing`` events. With ``new_cluster`` it reports
-    that, too, but never waits.
+    or twice ``timers.expiry`` has passed. With ``join``, it also waits until it has met another
+    server, and meanwhile reports the servers to join that are silent by ``JoinFailing`` events.
+    With ``new_cluster`` it reports them, too, but never waits.
 
     Args:
         bind: the address to listen at; port 0 takes any free port.
@@ -182,7 +182,7 @@ async def open_server(
 
     Raises:
         BusAddressInUseError: a port is in use; the message names it.
-        BusError: this machine does not have the address, or its host name is unknown.
+        BusError: this process cannot listen at the address, or its host name is unknown.
         UdpAddressError: with ``stun``, the UDP port is in use.
         ModuleNotFoundError: with ``stun``, the extra is not installed.
         SettingsError: an address is malformed or contradicts ``tls``, the address is more than

@@ -91,7 +91,7 @@ class Services:
         return schema in self._by_schema
 
     def of(self, connection: Connection) -> Service | None:
-        """Return the service of a channel; None for a channel of the program."""
+        """Return the service of a channel; None for the program, or if the service was removed."""
         return self._by_schema.get(connection.handshake.schema)
 
     def encoding_of(self, connection: Connection) -> Encoding:
@@ -100,7 +100,7 @@ class Services:
         return self.encoding if service is None else service.encoding
 
     def name_of(self, connection: Connection) -> str:
-        """Return the name of a channel's service; "messages" for a channel of the program."""
+        """Return the name of a channel's service; "messages" where ``of`` returns None."""
         service = self._by_schema.get(connection.handshake.schema)
         return "messages" if service is None else service.name
 
@@ -119,7 +119,7 @@ class Services:
         """Open a channel of a service, or of the program with None, for the length of the block.
 
         All addresses are dialled at once, and the first that replies is used. A peer whose id is
-        not ``wanted`` refuses. Raises as ``Node.open_channel``.
+        not ``wanted`` refuses, unless that is 0. Raises as ``Node.open_channel``.
         """
         schema = None if service is None else service.schema
         async with self._open_channel(addresses, wanted, pin, schema) as channel:

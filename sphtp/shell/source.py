@@ -46,7 +46,7 @@ class Source(trio.abc.AsyncResource):
     async def wait_for_receivers(self, count: int = 1) -> None:
         """Wait until at least ``count`` receivers are there.
 
-        A receiver gets messages from before it joined only by ``late_join``. Raises
+        A receiver gets messages from before it joined only by ``late_join`` or ``after``. Raises
         ``trio.ClosedResourceError`` if this source is closed.
         """
         await trio.lowlevel.checkpoint()
@@ -87,7 +87,7 @@ class Source(trio.abc.AsyncResource):
         The numbers are one range, unless other tasks have sent messages of the topic meanwhile.
 
         Waits and raises as ``send`` does. A cancelled call has sent the messages before the one for
-        which it waited. If one of the messages is too large or has no type, none is sent.
+        which it waited. If one of the messages is too large or cannot be encoded, none is sent.
         """
         payloads = self._encoding.encode_many(values, None)
         await trio.lowlevel.checkpoint()

@@ -505,7 +505,7 @@ def process_rows() -> list[list[Any]]:
 # The answer of a client, as its reader takes it
 
 MOST_ITEMS: Final = 2048
-"""The most items of a list in an answer of a peer."""
+"""The most items of a list in the status that a peer sends."""
 
 
 @untrusted
@@ -530,8 +530,8 @@ def read_metrics_untrusted(value: object) -> list[list[Any]]:
 
 
 MOST_AMOUNT: Final = 1e18
-"""The largest number in a peer's answer. Sums and rates of such numbers stay finite, as JSON
-requires."""
+"""The largest number in a peer's answer that is no count or id. Sums and rates of such numbers stay
+finite, as JSON requires."""
 
 
 @cache

@@ -41,7 +41,10 @@ class PendingReceivers:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Count the block as one connection. Raises ``trio.TooSlowError`` if it is dropped."""
+        """Count the block as one connection.
+
+        Raises ``trio.TooSlowError`` if it is dropped, or takes longer than the patience.
+        """
         with trio.CancelScope(deadline=trio.current_time() + self._patience) as scope:
             self._scopes[scope] = None
             if len(self._scopes) > self._most:
@@ -99,7 +102,7 @@ class ReceiverAdmission:
                     await self._serve_receiver(channel, *joined)
 
     async def _receive(self, channel: Channel) -> "tuple[HostedSource, Join] | None":
-        """Receive a JOIN, and find its source; None if it was refused."""
+        """Receive a JOIN, and find its source; None if none came, or it was refused."""
         try:
             with self._pending.one():
                 join = await receive_message_untrusted(channel)

@@ -87,9 +87,10 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
     """The messages of another node's source on one topic: each once, or a ``Loss`` in its place.
 
     ``async for item in subscription`` yields messages. In place of lost messages it yields a
-    ``Loss`` with their range and the reason. The iteration ends when the source has closed. It
-    raises ``trio.BrokenResourceError`` if the source vanished or was started again; ``ended`` has
-    the reason. Made by ``Client.subscribe_to`` and ``Node.subscribe``.
+    ``Loss`` with their range and the reason; messages that cannot be decoded are only counted, in
+    ``undecodable``. The iteration ends when the source has closed. It raises
+    ``trio.BrokenResourceError`` if the source vanished or was started again; ``ended`` has the
+    reason. Made by ``Client.subscribe_to`` and ``Node.subscribe``.
 
     Type checkers take the type of messages from an annotation: ``subscription: Subscription[Step]``
     yields ``Step | Loss``, and a numbered one is a ``Subscription[StreamMessage[Step]]``.
@@ -158,7 +159,7 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
         return (await self.receive_many(1))[0]
 
     async def receive_many(self, limit: int = 4096) -> list[T | Loss]:
-        """Wait for items, and return those that have arrived: at least one, at most ``limit``.
+        """Wait for items, and return at least one and at most ``limit`` of those that have arrived.
 
         Raises as ``receive``, and ``LocalError`` if ``limit`` is less than 1.
         """

@@ -28,7 +28,7 @@ class Tls:
     key: Path | None = None
     """The private key of ``cert``."""
     mutual: bool = False
-    """True if this server requires clients to have a certificate that ``ca`` has signed."""
+    """True if this server requires a certificate that ``ca`` has signed from all that dial it."""
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):

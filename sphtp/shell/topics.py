@@ -119,8 +119,8 @@ class TopicSourceEnded:
 class TopicSourceFailed:
     """The event that an announced source cannot be joined at present.
 
-    The subscription tries again. The event comes once for each cause, and again if the source was
-    joined in between.
+    The subscription tries again. The event comes for the first failure, for each with another cause
+    than the one before, and again if the source was joined in between.
     """
 
     peer: Peer

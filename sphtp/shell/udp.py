@@ -32,8 +32,8 @@ LARGEST_DATAGRAM: Final = 65_535
 _SEGMENT: Final = struct.Struct("=H")
 _GRO: Final = struct.Struct("=i")
 
-# Errors about an earlier datagram, or about a path that does not exist at present. The datagram
-# counts as lost, and the protocol recovers it.
+# Errors about an earlier datagram, about a path that does not exist at present, or about the size
+# of the datagram. It counts as lost, and the protocol recovers it.
 _PASSING: Final = frozenset(
     {
         errno.ECONNREFUSED,
@@ -173,8 +173,9 @@ class UdpSocket:
     def send_to_all(self, data: bytes, size: int, addresses: list[Address]) -> None:
         """Send one row to each of some addresses, last first, and remove those to which it left.
 
-        It stops at an address for which one call fails or is not enough, and with a relay at once.
-        The caller sends the row to this address by ``send``.
+        It stops at an address for which the call fails. It sends nothing if the socket has a relay,
+        or cannot send the row in one call. The caller then sends the row by ``send`` to the last
+        address that is left.
         """
         pieces, number = (data,), -(-len(data) // size)
         cut = ((socket.SOL_UDP, UDP_SEGMENT, _SEGMENT.pack(size)),) if number > 1 else ()
@@ -322,7 +323,7 @@ class UdpSocket:
         return bool(self._poll.poll(0))
 
     async def wait_readable(self) -> None:
-        """Wait until a datagram has arrived."""
+        """Wait until a datagram, or an error about an earlier one, has arrived."""
         await trio.lowlevel.wait_readable(self._socket)
 
     async def wait_writable(self) -> None:

@@ -6,9 +6,10 @@ the main work of the process: the number of connections is bounded, a reader tha
 disconnected, and the end of the block does not wait for readers.
 
 The pages are read-only, but not public: they contain names of peers and topics. So requests for
-them need a token. Without a token, which only loopback allows, the host in a request must be
-loopback, so that a page of another site cannot read them through its own host name. Requests that a
-browser sends for another site (``Sec-Fetch-Site``) are refused before any other work.
+them need a token, except for health and readiness, and for the files of the page. Without a token,
+which only loopback allows, the host in a request must be loopback, so that a page of another site
+cannot read them through its own host name. Requests that a browser sends for another site
+(``Sec-Fetch-Site``) are refused before any other work, unless they follow a link.
 
 The page is a few files without data. Its script requests the status of the cluster, a line of JSON
 each second, and the states of a simulation, as bytes. Both responses have no end. The requests

@@ -174,7 +174,7 @@ class SimulatedCluster:
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
-        """The source of delays, losses and the seeds of the machines."""
+        """The source of delays, losses, keys, and the seeds of the machines."""
         self.now = 100.0
         """The present time of the simulation in seconds; it starts at 100."""
         self.timers = timers or ControlTimers()
@@ -206,10 +206,10 @@ class SimulatedCluster:
     ) -> SimulatedServer:
         """Start a server at ``server_address(number)``; it joins the servers with numbers ``join``.
 
-        Pass ``new_cluster=True`` for the first server of a cluster; without it, it acknowledges ids
-        only after twice the expiry. ``admit`` is called for each new client. With an authority the
-        server has a key unless ``signs`` is false. ``clock`` is the start and the rate of its own
-        clock. Other ``options`` are those of ``ServerMachine``.
+        Pass ``new_cluster=True`` for the first server of a cluster; without it, a lone server
+        acknowledges ids only after twice the expiry. ``admit`` is called for each new client. With
+        an authority the server has a key unless ``signs`` is false. ``clock`` is the start and the
+        rate of its own clock. Other ``options`` are those of ``ServerMachine``.
         """
         key = None
         address = server_address(number)
@@ -317,7 +317,7 @@ class SimulatedCluster:
         """Handle events until a condition holds.
 
         Raises ``NeverIdleError``, with the seed, if that takes more than ``seconds`` of virtual
-        time.
+        time, or no event is left.
         """
         end = self.now + seconds
         while not condition():
