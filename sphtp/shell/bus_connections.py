@@ -1,6 +1,6 @@
 """Connections that a server accepts: SP over TCP and TLS, implemented here and not by NNG.
 
-NNG never ends a handshake that stalls, keeps a descriptor for each, and does not report that no
+NNG never ends a TLS handshake that stalls, keeps a descriptor for each, and does not report that no
 descriptor is left. Here a connection has to authenticate itself in time (see ``bus_handshakes``).
 
 The layout is that of the SP transport mapping for TCP (nanomsg RFC "sp-tcp-mapping-01"): a greeting

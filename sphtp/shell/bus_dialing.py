@@ -1,9 +1,9 @@
 """The message bus, PUB and SUB sockets on Trio: the sockets that dial.
 
 Only this module imports pynng. The sockets that dial are NNG's: they reconnect by themselves when a
-connection ends, and only a broken TLS handshake can stop them (see ``redial_stalled``). The sockets
-that listen are the project's own, because strangers can reach them (see ``bus_connections`` and
-``bus_listening``).
+connection ends, and only a TLS handshake that breaks off or stalls can stop them (see
+``redial_stalled``). The sockets that listen are the project's own, because strangers can reach them
+(see ``bus_connections`` and ``bus_listening``).
 
 Sending never blocks: a publisher copies each message to every subscriber, and if a subscriber's
 queue is full, its oldest message is discarded. Receiving waits for a descriptor and then drains a
@@ -41,8 +41,9 @@ RECONNECT_MAX: Final = 2000
 STALLED: Final = 15.0
 """The seconds without a connection after which a TLS address is dialled anew.
 
-If the peer closes a connection during its TLS handshake, NNG 1.11 can stop dialling for ever. A
-handshake may take up to 10 s, by a limit of NNG, and the pause before it 2 s.
+If the peer closes a connection during its TLS handshake, NNG 1.11 can stop dialling for ever. It
+also waits for ever in a handshake that stalls. The greeting after the handshake may take up to
+10 s, by a limit of NNG, and the pause before an attempt 2 s.
 """
 
 LOOK_INTERVAL: Final = 1.0

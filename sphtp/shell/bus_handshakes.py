@@ -3,9 +3,10 @@
 A connection authenticates itself in steps: by TLS, if the address is for TLS; by the greeting of
 SP, eight bytes each way; and, if the cluster has a secret, by a message with a valid MAC. All steps
 together have one deadline. The number of unauthenticated connections is limited. If there is one
-more, or if the process has no descriptor left, the oldest connection of the site that has most of
-them is closed (see ``site_of``). So strangers displace each other, and an honest newcomer
-authenticates itself long before its connection would be closed.
+more, or if a socket has ``max_connections`` or the process no descriptor left, the oldest
+unauthenticated connection of the site that has most of them is closed (see ``site_of``). So
+strangers displace each other, and an honest newcomer authenticates itself long before its
+connection would be closed.
 
 A connection that is authenticated has such a deadline again while only a part of a message has
 arrived. As long as it has one, it counts as one of those above.

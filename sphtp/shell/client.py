@@ -277,8 +277,8 @@ class Client(ScopedService):
                 peer has announced no usable address or key, it does not answer within
                 ``connect_timeout``, or this client was closed while it dialled.
             RefusedError: the peer accepts no further channel, does not admit this client, or has
-                other message types; another peer now has its address; or the servers refuse this
-                client.
+                other message types or another version of the protocol; another peer now has its
+                address; or the servers refuse this client.
             trio.ClosedResourceError: this client was closed.
         """
         number, addresses = await self._search.reach(peer)
@@ -401,6 +401,7 @@ class Client(ScopedService):
                 has another session than ``session``. Otherwise as ``open_channel``.
             SettingsError: ``late_join`` is below 0, ``after`` is below -1, both are given, or the
                 topic is not valid.
+            UdpAddressError: this machine cannot join the multicast group of the source.
         """
         number, addresses = await self._search.reach(peer)
         streams = self.node.streams
@@ -451,7 +452,7 @@ class Client(ScopedService):
                 with ``state`` are past the first step of this client (``reason`` is ``"state"``).
             ExcludedError: the members that admitted this client are gone, the members cannot reach
                 each other, or another group of this name was founded at the same time.
-            SettingsError: an argument is invalid.
+            SettingsError: an argument is invalid, or this client would be in too many groups.
             StateError: this client is in the group already, or watches other groups only.
             trio.ClosedResourceError: this client was closed. If that happens inside the block, the
                 block ends with this error.

@@ -150,7 +150,7 @@ class CauseLine(TypedDict):
 
 
 class ClusterStatus(TypedDict):
-    """The status of a cluster."""
+    """The status of a cluster; see ``cluster_status`` for ``observer``, ``pause``, ``problem``."""
 
     version: int
     observer: int | None

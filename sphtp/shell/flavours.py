@@ -1,8 +1,8 @@
 """The blocking and the asyncio flavour of this library's objects, derived from those for Trio.
 
 ``OPENERS`` and ``CLASSES`` list the functions and classes that have flavours. A ``Proxy`` stands
-for an object for Trio, and has the same public members, which run in the portal's thread (see
-``portal``):
+for an object for Trio, and has the same public methods and properties, which run in the portal's
+thread (see ``portal``):
 
     member for Trio            blocking                    asyncio
     async method               method that blocks          coroutine

@@ -189,7 +189,7 @@ class HostedSource:
         return len(self._receivers) >= self._settings.max_receivers
 
     def find(self, receiver: int) -> HostedReceiver | None:
-        """Return a receiver by its number."""
+        """Return a receiver by its number; None if there is none with it."""
         return self._receivers.get(receiver)
 
     # Membership

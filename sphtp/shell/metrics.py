@@ -318,7 +318,8 @@ GROUP: Final = (
     MetricText(
         "sphtp_group_wait_seconds", ("node", "group", "member"),
         "Time of an exchange, by the member whose contribution came last; without exchanges for "
-        "which all others had contributed before this member.",
+        "which all others had contributed before this member, and those that a change of the "
+        "members completed.",
     ),
     MetricText(
         "sphtp_group_exchanging", ("node", "group"),

@@ -283,8 +283,9 @@ class Node(ScopedService):
                 as long after an answer, this node's socket can send to no address of ``host``, or
                 this node was closed during the call.
             RefusedError: the peer is full or closing, has another id than ``peer_id`` or another
-                key than ``key``, does not admit this node, or has other types of messages;
-                ``reason`` is a word for the cause.
+                key than ``key``, does not admit this node, has other types of messages or another
+                version of the protocol, or only one of both nodes is sealed; ``reason`` is a word
+                for the cause.
             SettingsError: ``key`` is not a public key, or is given for a channel in the clear, or
                 ``port`` is out of range.
             trio.ClosedResourceError: this node was closed before the call.
@@ -370,10 +371,11 @@ class Node(ScopedService):
             topic: one of the source's topics.
             late_join, after, session, numbered, settings: those of ``Client.subscribe_to``.
 
-        Raises as ``open_channel`` does, and ``SettingsError`` as ``Client.subscribe_to``. Also
-        raises ``RefusedError``: with the reason ``"topic"`` if that node has no such topic or
-        accepts no more receivers, with ``"session"`` if its source has another session than
-        ``session``, and with ``"schema"`` if its messages have other types than those of this node.
+        Raises as ``open_channel`` does, and ``SettingsError`` and ``UdpAddressError`` as
+        ``Client.subscribe_to``. Also raises ``RefusedError``: with the reason ``"topic"`` if that
+        node has no such topic or accepts no more receivers, with ``"session"`` if its source has
+        another session than ``session``, and with ``"schema"`` if its messages have other types
+        than those of this node.
         """
         dial = partial(self._open, [(host, port)], 0, _pin(key), self.streams.service.schema)
         async with self.streams.subscribe(

@@ -273,9 +273,9 @@ class ServerWait:
     def note(self, fault: ServerFault | None) -> None:
         """Raise ``UnreachableError`` if waiting cannot help; otherwise log each fault once.
 
-        Faults of the first ``GRACE`` seconds have no effect. Silence is logged after two diagnoses
-        in a row: if a thousand clients start at once, the server is too busy to answer some of them
-        in time.
+        In the first ``GRACE`` seconds, nothing is raised or logged. Silence is logged after two
+        diagnoses in a row: if a thousand clients start at once, the server is too busy to answer
+        some of them in time.
         """
         before, self._silent = self._silent, None
         if fault is not None and fault.kind is FaultKind.SILENT:

@@ -2,9 +2,9 @@
 
 Theory of operation. Requests are a service (see ``services``): they have channels of their own,
 which carry nothing else. ``RequestTable`` has the requests of both sides on each channel. The first
-request to a peer opens a channel, and both sides use it from then on. If both sides open one at
-once, there are two for a while: new requests take the one that the peer with the lower id opened,
-and the other one closes as soon as it has no open request.
+request to a peer opens a channel, and both sides use it until it is idle for long. If both sides
+open one at once, there are two for a while: new requests take the one that the peer with the lower
+id opened, and the other one closes as soon as it has no open request.
 
 The task of a caller sends the request itself. So it waits for room like any sender, and then for
 the reply. Its deadline travels with the request: the scope around the handler ends at about the
@@ -155,7 +155,7 @@ class RequestChannel:
         return self.table.is_open
 
     async def run(self) -> None:
-        """Read and write until the channel ends, or is idle."""
+        """Read and write until the channel has ended, or neither side needs it any more."""
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:

@@ -223,7 +223,7 @@ class ChannelStatus(TypedDict):
 
 
 class TimeSum(TypedDict):
-    """A number of times, and their sum in seconds."""
+    """The number of measured times, and their sum in seconds."""
 
     count: int
     seconds: float
