@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class SphtpError(Exception):
-    """Base class of all errors that this library defines."""
+    """Base class of the errors that this library defines, except those of `sphtp.testing`."""
 
 
 class LocalError(SphtpError):
@@ -101,7 +101,8 @@ class RefusedError(SphtpError):
 class UnreachableError(SphtpError):
     """A peer, a server or a source that cannot be reached, with the cause.
 
-    It is silent, unknown, ambiguous, without a usable address, or its answer is malformed.
+    For example, it is silent, unknown, ambiguous or without a usable address, or its answer is
+    malformed.
     """
 
 

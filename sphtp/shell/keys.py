@@ -26,7 +26,7 @@ OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_own(path: Path, most: int = -1) -> bytes:
-    """Return the content of a file, at most ``most`` bytes.
+    """Return the content of a file: at most ``most`` bytes, or with -1 all of it.
 
     Raises ``SettingsError`` if others have access to the file, and ``OSError`` if it is unreadable.
     """

@@ -237,7 +237,7 @@ class RelayLink:
         return is_private(self.address[0]) or not is_private(host)
 
     def take_channel_untrusted(self, datagram: bytes) -> Datagrams | None:
-        """Return the datagram of a peer in a ChannelData message; None for an unknown channel."""
+        """Return the datagram of a peer in a ChannelData message; None if that is not valid."""
         if len(datagram) < CHANNEL_DATA.size:
             return None
         channel, size = CHANNEL_DATA.unpack_from(datagram)

@@ -217,7 +217,7 @@ class SharedStore(Protocol):
         ...
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Perform requests until cancelled; call ``changed`` after each response."""
+        """Perform requests until cancelled; call ``changed`` after each response or failure."""
         ...
 
     async def leave(self) -> None:
@@ -488,7 +488,7 @@ class Server(ScopedService):
                     await driven()
 
     def _on_registry(self) -> None:
-        """Handle a response of the shared registry."""
+        """Handle a response of the shared registry, or the failure of a request to it."""
         self._machine.handle_registry(trio.current_time())
         self._flush()
         # The machine's next timer may be earlier now.

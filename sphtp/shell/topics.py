@@ -160,8 +160,9 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
     ``async for item in subscription`` yields a ``TopicMessage`` for each message, and a
     ``TopicLoss`` for lost messages. With ``latest`` it yields only the newest message of each
     source and topic, and no ``TopicLoss``. The items of one source and topic come in the order of
-    the source. The iteration goes on until the subscription is closed, because new sources may
-    appear. Made by ``Client.subscribe``.
+    the source, unless ``ordered`` is False in the settings of the subscription. The iteration goes
+    on until the subscription is closed, because new sources may appear. Made by
+    ``Client.subscribe``.
     """
 
     def __init__(

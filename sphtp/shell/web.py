@@ -462,8 +462,8 @@ HEADERS: Final = (
         ),
     ),
 )
-"""Headers of every response. A page of this server runs only scripts of this server. No other page
-can put it into a frame, read its responses, or get its address."""
+"""Headers of every response of the application. A page of this server runs only scripts of this
+server. No other page can put it into a frame, read its responses, or get its address."""
 
 
 def _guarded(application: Application, token: str | None) -> Application:

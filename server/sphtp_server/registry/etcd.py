@@ -73,7 +73,8 @@ from sphtp_server.registry.keyspace import (
 from sphtp_server.registry.leases import NEVER, Lease, LeaseKind
 
 SHORTEST_PAUSE: Final = 0.02
-"""Seconds before the first repetition of a failed request; the pause doubles with each failure."""
+"""Seconds before the first repetition of a failed request. The pause doubles with each failure, up
+to a tenth of the expiry."""
 
 SHORTEST_TIMEOUT: Final = 0.25
 """The shortest timeout of a request, in seconds, however short the expiry is."""

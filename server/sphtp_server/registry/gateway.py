@@ -2,7 +2,7 @@
 
 h11 implements HTTP without I/O; this module sends and receives its bytes. A connection carries one
 request at a time, and idle connections are kept. All requests go to one member of etcd until a
-request fails; all later requests go to the next member.
+request fails or is cancelled; all later requests go to the next member.
 """
 
 import json

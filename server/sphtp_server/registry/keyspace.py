@@ -113,7 +113,7 @@ class KeyEvent(NamedTuple):
 class PutKey:
     """The operation to put a key under a lease.
 
-    With ``guard``, it succeeds only if no other holder has the id of this one.
+    With ``guard``, it succeeds only if no other holder than this one has its id.
     """
 
     name: str

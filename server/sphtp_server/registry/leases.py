@@ -1,10 +1,11 @@
 """A server's two leases in etcd, and the times until which they are certain to be live.
 
 The lease of the *member* ends one expiry after its last renewal: from then on, the other servers do
-not wait for this one. The lease of its *registrations* ends after two expiries and a second. A
-client relies on a server for one expiry after the last heartbeat that it has received from the
-server. The server sends no heartbeat later than one expiry after the start of its last renewal. So
-no client relies on a registration whose lease has ended.
+not wait for this one. The lease of its *registrations* ends after two expiries and a second. Both
+times are rounded up to whole seconds, two at least. A client relies on a server for one expiry
+after the last heartbeat that it has received from the server. The server sends no heartbeat later
+than one expiry after the start of its last renewal. So no client relies on a registration whose
+lease has ended.
 
 A renewal proves that the lease was live when the request *started*, not when the reply was read:
 the reply may have been delayed, and this process may have been stopped before it read the reply.
