@@ -90,7 +90,7 @@ config_option = click.option(
 
 
 def check_client(command: click.Command, file: Path | None) -> dict[str, Any]:
-    """Return the settings of a verb that are given, after reading the files that they name.
+    """Return the given settings of a verb, after reading the files of keys that they name.
 
     Raises ``SettingsError`` for a wrong secret, key, token or certificate file, or a wrong relay,
     and ``click.UsageError`` for a wrong value.

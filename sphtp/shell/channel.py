@@ -504,7 +504,7 @@ class Channel(trio.abc.Channel[T]):
     def abort(self, why: str = "aborted") -> None:
         """Close the channel at once; unacknowledged messages may be lost.
 
-        One packet carries the text ``why`` to the peer, whose calls raise
+        One packet carries the text ``why``, up to 120 bytes of it, to the peer, whose calls raise
         ``trio.BrokenResourceError`` with it. If this packet is lost, it is not sent again.
         """
         self._detach()

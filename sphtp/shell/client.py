@@ -438,7 +438,7 @@ class Client(ScopedService):
         Args:
             group: the name of the group, the same for all members.
             size: the number of members for which step 0 waits. Clients that join later are admitted
-                at once.
+                without a wait for others.
             on_death: the policy for the death of a member, the same for all members. ``"raise"``:
                 the step fails at all members, with ``MemberDiedError``. ``"continue"``: the others
                 make the step without that member. ``"wait"``: the step waits for a client of the

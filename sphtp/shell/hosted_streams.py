@@ -414,7 +414,7 @@ class HostedSubscription:
     def unlink(self) -> None:
         """Handle the loss of the channel to the source's node.
 
-        From now on only datagrams show that the source is alive.
+        Until ``relink``, only datagrams show that the source is alive.
         """
         self._is_linked = False
 

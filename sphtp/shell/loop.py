@@ -95,10 +95,10 @@ yield_core: Final[Callable[[], None]] = getattr(os, "sched_yield", lambda: None)
 class Loop:
     """The event loop of a node: it moves datagrams between the socket, the channels and streams.
 
-    ``channels`` has the hooks of the open channels. The loop wakes a channel when its connection
-    may have changed. It calls ``report`` with a connection that has no channel, or has ended.
-    ``report`` returns True if a task waited for messages that have arrived. ``busy_poll`` is the
-    number of seconds for which a task polls for a reply before it sleeps.
+    ``channels`` has the hooks of the channels that have not ended. The loop wakes a channel when
+    its connection may have changed. It calls ``report`` with a connection that has no channel, or
+    has ended. ``report`` returns True if a task waited for messages that have arrived.
+    ``busy_poll`` is the most seconds for which a task polls for a reply before it sleeps.
     """
 
     def __init__(

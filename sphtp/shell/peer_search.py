@@ -177,7 +177,7 @@ class CallersIntroduced(Mapping[int, Peer]):
 
     If a client's id is not among them, ``look_up`` is called with it, ``LOOKUPS_PER_SECOND`` times
     a second at most. Peers of other groups may call a client that watches only some groups. The
-    handshake asks such a caller to repeat its attempt, and by then the servers have answered.
+    handshake asks such a caller to repeat its attempt. By then the servers usually have answered.
     """
 
     def __init__(self, peers: Mapping[int, Peer]) -> None:

@@ -58,7 +58,7 @@ class Portal:
         return threading.current_thread() is self._thread
 
     def start(self, function: Callable[[], Awaitable[object]], refuse: Callable[[], None]) -> None:
-        """Run a function as a task of Trio, or call ``refuse`` when Trio has ended."""
+        """Run a function as a task of Trio, or call ``refuse`` if Trio has ended or is lost."""
 
         def spawn() -> None:
             if self._nursery is None:

@@ -576,7 +576,10 @@ class SharedMemory:
         self._rings: dict[Connection, tuple[InboundSegment, trio.CancelScope]] = {}
 
     def take_entries(self) -> list[Connection]:
-        """Take the entries of all rings, before packets are handled. Return their connections."""
+        """Take the entries of all rings, before packets are handled.
+
+        Return the connections that had any.
+        """
         return [
             connection
             for connection, (segment, _) in self._rings.items()

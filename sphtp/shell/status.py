@@ -149,7 +149,7 @@ class _StatusAnswer:
 
 
 def read_untrusted(texts: list[bytes] | None) -> dict[str, Any] | None:
-    """Return the document of a server from its parts; None if it is malformed."""
+    """Return the document of a server from its parts; None if it is malformed or not complete."""
     try:
         document = json.loads(b"".join(texts or ()))
     except (ValueError, RecursionError):
@@ -493,7 +493,7 @@ def _metrics_document(
 
 
 def process_rows() -> list[list[Any]]:
-    """Return the CPU time and the memory of this process, by their usual names in Prometheus."""
+    """Return CPU time and, on Linux, memory of this process, by their usual names in Prometheus."""
     usage = getrusage(RUSAGE_SELF)
     rows = [["process_cpu_seconds_total", {}, usage.ru_utime + usage.ru_stime]]
     with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
