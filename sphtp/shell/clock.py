@@ -7,7 +7,7 @@ import trio
 from sphtp.core.clock import ClusterClock, Reading
 
 _LAST_SLEEP = 1.0
-"""Seconds. Of a longer remaining time, one sleep takes only the half, because the estimate of the
+"""Seconds. If more time remains, one sleep takes only half of it, because the estimate of the
 cluster's time changes meanwhile.
 """
 

@@ -28,7 +28,7 @@ class Tls:
     key: Path | None = None
     """The private key of ``cert``."""
     mutual: bool = False
-    """True if this server requires a certificate that ``ca`` has signed from all that dial it."""
+    """True if all that dial this server must have a certificate that ``ca`` has signed."""
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
