@@ -172,7 +172,8 @@ class ServerSettings(BaseModel):
     server_key: tuple[str, ...] = Field(
         (),
         description="Public key of a server to accept, or of a cluster that certifies its servers; "
-        "repeatable. Without it: the key that certifies --signing-key-file, or that key itself.",
+        "repeatable. Without it: the key that certifies --signing-key-file, or that key itself; "
+        "without both: any server.",
     )
     server_key_file: Path | None = Field(
         None, description="File with public keys as for --server-key, one per line."
