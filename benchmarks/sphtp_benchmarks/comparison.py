@@ -30,15 +30,19 @@ from sphtp_client.program import ExitStatus, run_until_stopped
 Choose = Callable[..., Sequence[str] | None]
 
 
-def comparing(catalog: Catalog, head: str) -> Callable[[Choose], click.Command]:
+def comparing(
+    catalog: Catalog, head: str, default: str = "all"
+) -> Callable[[Choose], click.Command]:
     """Make a verb that measures the systems of a catalog; ``head`` begins its page of results.
+
+    ``default`` describes the systems that are measured unless others are named, for the help.
 
     The decorated function gives the verb its name, its help and options of its own. If no systems
     are named, it is called with the values of these options, and returns the systems to measure,
     or None for all.
     """
     shared = (
-        *(rounds_of_all, seconds_of_each, cases_of(catalog), systems_of(catalog)),
+        *(rounds_of_all, seconds_of_each, cases_of(catalog), systems_of(catalog, default)),
         *(to_markdown, as_json),
     )
 

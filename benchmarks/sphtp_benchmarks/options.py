@@ -20,7 +20,7 @@ to_markdown: Final = click.option(
 )
 rounds_of_median: Final = click.option(
     "--rounds",
-    help="Number of measurements; the result is their median.",
+    help="Number of measurements; rates and times are their medians.",
     type=click.IntRange(1),
     default=3,
     show_default=True,
@@ -53,16 +53,16 @@ def cases_of(catalog: Catalog) -> Callable[[Command], Command]:
     return _some_of("case", list(catalog.cases))
 
 
-def systems_of(catalog: Catalog) -> Callable[[Command], Command]:
-    """Return the option that chooses systems."""
-    return _some_of("system", list(catalog.systems))
+def systems_of(catalog: Catalog, default: str) -> Callable[[Command], Command]:
+    """Return the option that chooses systems; ``default`` describes those without it."""
+    return _some_of("system", list(catalog.systems), default)
 
 
-def _some_of(kind: str, names: list[str]) -> Callable[[Command], Command]:
+def _some_of(kind: str, names: list[str], default: str = "all") -> Callable[[Command], Command]:
     return click.option(
         f"--{kind}",
         f"{kind}s",
-        help=f"A {kind} to measure; repeatable. Default: all.",
+        help=f"A {kind} to measure; repeatable. Default: {default}.",
         type=click.Choice(names),
         multiple=True,
     )

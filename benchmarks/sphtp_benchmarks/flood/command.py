@@ -24,7 +24,7 @@ from sphtp_benchmarks.verb import measured
 @rounds_of_median
 @click.option(
     "--seconds",
-    help="Seconds of measuring in quiet, and again under the flood.",
+    help="Seconds of measuring in quiet, and at least as many under the flood.",
     type=click.FloatRange(0.5),
     default=4.0,
     show_default=True,

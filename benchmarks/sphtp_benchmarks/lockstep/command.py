@@ -24,13 +24,17 @@ receive in their own threads, which are written in C++ and Rust.
 """
 
 
-@comparing(LOCKSTEP, HEAD)
-@click.option("--clear", help="Measure channels in the clear as well.", is_flag=True)
+@comparing(LOCKSTEP, HEAD, default="all but clear")
+@click.option(
+    "--clear",
+    help="Measure channels in the clear as well. Without effect with --system.",
+    is_flag=True,
+)
 def lockstep(clear: bool) -> list[str]:
     """Measure workers in lock step that exchange arrays, all to all, and other systems in turn.
 
     The other systems come with pip install --editable '.[bench]'; one that is not installed is
-    reported as absent. Exit codes: 0 all measured, 2 usage, 3 a measurement failed, 130 after
-    Ctrl-C, 143 after SIGTERM.
+    reported as absent. Exit codes: 0 no measurement failed, 2 usage, 3 a measurement failed,
+    130 after Ctrl-C, 143 after SIGTERM.
     """
     return [system for system in SYSTEMS if clear or system != CLEAR]

@@ -21,6 +21,6 @@ def ordinary() -> None:
     """Measure ordinary calls: one message of 64 bytes per call, and other systems in turn.
 
     ZeroMQ comes with pip install --editable '.[bench]'; a system that is not installed is
-    reported as absent. Exit codes: 0 all measured, 2 usage, 3 a measurement failed, 130 after
-    Ctrl-C, 143 after SIGTERM.
+    reported as absent. Exit codes: 0 no measurement failed, 2 usage, 3 a measurement failed,
+    130 after Ctrl-C, 143 after SIGTERM.
     """

@@ -40,7 +40,7 @@ def recovery(
     """Measure the time in which streams recover losses.
 
     The time is virtual: the same seed gives the same figures on every machine, whatever its load.
-    All experiments together take about half a minute. Exit codes: 0 done, 2 usage.
+    All experiments together take about half a minute. Exit codes: 0 done, 1 after Ctrl-C, 2 usage.
     """
     progress, found = Console(stderr=True), list[Recovery]()
     for trial in TRIALS:

@@ -30,6 +30,6 @@ def stream() -> None:
     """Measure a stream from one process to others, and other systems in turn with it.
 
     ZeroMQ comes with pip install --editable '.[bench]'; a system that is not installed is
-    reported as absent. Exit codes: 0 all measured, 2 usage, 3 a measurement failed, 130 after
-    Ctrl-C, 143 after SIGTERM.
+    reported as absent. Exit codes: 0 no measurement failed, 2 usage, 3 a measurement failed,
+    130 after Ctrl-C, 143 after SIGTERM.
     """
