@@ -28,7 +28,7 @@ def latency(cases: tuple[str, ...], seed: int, markdown: Path | None, json: bool
     """Measure the latency of messages on simulated networks.
 
     The time is virtual: the same seed gives the same figures on every machine, whatever its load.
-    All experiments together take about a minute. Exit codes: 0 done, 1 after Ctrl-C, 2 usage.
+    All experiments together take a minute or two. Exit codes: 0 done, 1 after Ctrl-C, 2 usage.
     """
     run, progress = Run(seed), Console(stderr=True)
 
