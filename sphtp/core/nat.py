@@ -54,8 +54,10 @@ from sphtp.errors import SettingsError
 
 RTO: Final = 0.5
 REQUESTS: Final = 7
-"""Seconds until a request of STUN or TURN is repeated, doubled each time, and the most requests of
-a transaction (RFC 8489, section 6.2.1: RTO and Rc)."""
+LAST_WAIT: Final = 8.0
+"""Seconds until a request of STUN or TURN is repeated, doubled each time; the most requests of a
+transaction; and the seconds for which it waits after the last one (RFC 8489, section 6.2.1: RTO,
+Rc, and Rm times RTO)."""
 
 REFRESH: Final = 15.0
 """Seconds between two transactions with one server (RFC 8445, section 11: Tr). They also keep the
@@ -263,8 +265,8 @@ class NatTraversal:
     def _repeat_request(self, now: float, server: Address) -> None:
         binding = self._bindings[server]
         self._requests.append(BindingRequest(server, binding.transaction))
-        self._requests_due.set(server, now + RTO * 2**binding.requests)
         binding.requests += 1
+        self._requests_due.set(server, now + _wait_after(binding.requests))
 
     def _handle_request_due(self, now: float, server: Address) -> None:
         binding = self._bindings[server]
@@ -730,8 +732,8 @@ class RelayAllocation:
             self._fail(now, pending.request, "no answer")
             return
         self._requests.append(pending.request)
-        self._due.set(("repeat", number), now + RTO * 2**pending.requests)
         pending.requests += 1
+        self._due.set(("repeat", number), now + _wait_after(pending.requests))
 
     def _end(self, number: int) -> _Transaction | None:
         self._due.set(("repeat", number), None)
@@ -757,3 +759,8 @@ class RelayAllocation:
         self._channels.clear()
         self._peers.clear()
         self._due.set(("allocate", None), now + FAILED_AGAIN)
+
+
+def _wait_after(requests: int) -> float:
+    """Return the seconds for which a transaction waits after so many requests."""
+    return RTO * 2 ** (requests - 1) if requests < REQUESTS else LAST_WAIT
