@@ -147,7 +147,7 @@ class Connection:
 
     @property
     def is_dialled(self) -> bool:
-        """True if this side opened the channel."""
+        """True if this side dialled. Both sides may have dialled at once."""
         return self.handshake.is_dialled
 
     @property
@@ -208,9 +208,10 @@ class Connection:
         self._step(now, Event.CONNECT_AGAIN)
 
     def handle_crossed(self, now: float, answered: "Connection") -> None:
-        """Adopt the peer's own attempt, which crosses this one and has proven to be authentic.
+        """Adopt the peer's own attempt, which crosses this one.
 
-        ``answered`` is the connection that has accepted the peer's attempt; it ends.
+        ``answered`` is the connection that has accepted the peer's attempt, and for which a packet
+        has arrived; it ends.
         """
         answered.handle_joined(now)
         self._make_sides(*self.handshake.give_way(answered.handshake))

@@ -8,7 +8,8 @@ the peer's address and connection id, for example for a RESET.
 ``ready`` holds the connections that may have something to send, in the order of their turns.
 ``active`` holds those with a change that the application may wait for. ``timers`` holds the next
 deadline of each. An arriving packet or an expired timer makes a connection ready and active. A
-command only makes it ready; the next poll makes it active if the command had an effect.
+command only makes it ready; when it has nothing left to send, it becomes active if it has an event
+or a settled ticket.
 """
 
 from collections.abc import Iterator

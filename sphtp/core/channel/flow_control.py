@@ -122,12 +122,12 @@ class ReceiveCredit:
 # The memory for unread messages, of one channel and of all channels of a node.
 #
 # A message counts with its full size from the arrival of its first byte until it is read, whether
-# it is complete or not, and in order or not. Credit counts in the same way, so that a peer that
-# keeps to its credit always finds room in its channel.
+# it is complete or not, and in order or not. Credit counts reliable messages in the same way, so
+# that a peer that keeps to its credit always finds room in its channel.
 
 
 COST: Final = 256
-"""Bytes of memory that a message takes besides its payload."""
+"""Bytes that a message counts as in memory besides its payload."""
 
 
 class NodeMemory:

@@ -76,10 +76,10 @@ class TransportParameters:
 
     ``connection_id`` is the id to which the other side sends from then on. ``peer_id`` is the
     sender's id in the cluster, 0 if it has none. ``first_sequence`` is its first packet sequence,
-    and its first message id in each lane. ``receive_buffer`` and ``receive_buffer_bytes`` are its
-    receive window, in messages and in bytes. ``max_datagram`` and ``max_message`` are the largest
-    sizes that it accepts, in bytes. ``schema_hash`` identifies the types of its messages, 0 for
-    none.
+    and its first id of reliable messages in each lane, cut to 16 bits. ``receive_buffer`` and
+    ``receive_buffer_bytes`` are its receive window, in messages and in bytes. ``max_datagram`` and
+    ``max_message`` are the largest sizes that it accepts, in bytes. ``schema_hash`` identifies the
+    types of its messages, 0 for none.
     """
 
     connection_id: int
@@ -347,7 +347,7 @@ class ClearHandshake:
 
     @property
     def is_dialled(self) -> bool:
-        """True if this side opened the channel."""
+        """True if this side dialled. Both sides may have dialled at once."""
         return bool(self.candidates)
 
     @property

@@ -194,7 +194,7 @@ class Initiator:
     # Inputs
 
     def handle_connect(self, now: float, address: Address, connect: bytes) -> Actions:
-        """Send a GREET to an address, or the last CONFIRM if that went there, or both.
+        """Send a GREET to an address, or the last CONFIRM if that went there, both, or neither.
 
         The connection's CONNECT travels in a GREET of the pattern IK, and otherwise in a CONFIRM.
         """
@@ -300,7 +300,7 @@ class Initiator:
 
     @property
     def confirmed_to(self) -> Address | None:
-        """The address to which the last CONFIRM was sent; None if there was none."""
+        """The address of the last CONFIRM; None if there was none since the last refusal."""
         return self._confirmed_to
 
     def take_datagrams(self) -> Iterable[Datagrams]:

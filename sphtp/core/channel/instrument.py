@@ -40,7 +40,7 @@ class Watched(Protocol):
 
     @property
     def is_dialled(self) -> bool:
-        """True if this side opened the channel."""
+        """True if this side dialled. Both sides may have dialled at once."""
         ...
 
 
@@ -48,7 +48,7 @@ class WatchedChannel:
     """The channel of an event: the same object in all events of a channel, usable as a dict key.
 
     ``id`` is the 32-bit connection id that this side chose when the channel began to open.
-    ``is_dialled`` is true if this side opened the channel.
+    ``is_dialled`` is true if this side dialled; both sides may have dialled at once.
     """
 
     __slots__ = ("_connection", "id", "is_dialled")
@@ -82,7 +82,7 @@ class FrameInfo(NamedTuple):
     """The name of the frame in the wire format, in lower case. Both frames with complete reliable
     messages are ``messages``."""
     lane: int | None = None
-    """The lane of the frame's messages; None for a frame without messages."""
+    """The lane of the frame; None for a frame that belongs to none."""
     messages: int = 0
     """The number of complete messages in the frame; 0 for a fragment."""
     size: int = 0
@@ -109,7 +109,7 @@ class PacketInfo(NamedTuple):
     """The frames of the packet except ACK_DELAY; empty for a pure ack."""
     acked: tuple[tuple[int, int], ...] = ()
     """The packets of the other side that this one acks, as ranges: the first and the last number of
-    each."""
+    each. Of pure acks that arrived in a row, the last one may have the ranges of all."""
 
     @property
     def messages(self) -> int:
@@ -289,8 +289,9 @@ class Instrument:
 
     Derive from it and override the methods that you need. The methods of this class do nothing. A
     method runs while the channel handles the event. It must be quick, cannot wait, and must not use
-    the node or its channels. ``now`` is ``trio.current_time()``, in seconds; it never decreases.
-    Sizes are in bytes. Sizes of packets exclude the bytes that sealing adds.
+    the node or its channels. ``now`` is ``trio.current_time()``, in seconds, or the time of a
+    simulation; it never decreases. Sizes are in bytes. Sizes of packets exclude the bytes that
+    sealing adds.
     """
 
     # The node
@@ -387,9 +388,10 @@ class Instrument:
         """
 
     def message_settled(self, now: float, channel: WatchedChannel, message: SettledInfo) -> None:
-        """A message with a receipt has its outcome, or one of any call that was sent once.
+        """The outcome of a message is known.
 
-        Receipts are those of ``post`` and ``post_nowait``.
+        It is reported for each message with a receipt, which ``post`` and ``post_nowait`` return,
+        and for each message that any call sends once.
         """
 
     def credit_sent(self, now: float, channel: WatchedChannel, messages: int, size: int) -> None:

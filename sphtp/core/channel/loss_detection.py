@@ -14,9 +14,9 @@ trips is not flooded. ``path`` limits the number of packets that a probe repeats
 from the departure of the content, from the last ack or from the last probe, whichever is latest. A
 PING has no content, so its departure does not delay the probe of packets with content.
 
-Before the round trip is known, ten probes leave at intervals of the resend time, which takes a
-second: by then most paths have brought an ack. After that the wait doubles three times, up to
-0.8 s.
+Before the round trip is known, ten probes of content leave at intervals of the resend time, which
+takes a second: by then most paths have brought an ack. After that the wait doubles three times, up
+to 0.8 s. If only PINGs are unacked then, the wait doubles from the first probe on.
 
 Congestion is persistent when everything sent over three probe timeouts was lost (section 7.6): two
 lost packets so far apart, with none acked between them, after the first estimate of the round trip.
@@ -42,8 +42,8 @@ GRANULARITY: Final = 0.001
 MOST_DOUBLINGS: Final = 3
 """The most times that the wait for the ack of a probe doubles."""
 UNMEASURED: Final = 10
-"""The number of probes at intervals of the resend time before the wait doubles, as long as there is
-no sample of the round trip."""
+"""The number of probes of content at intervals of the resend time before the wait doubles, as long
+as there is no sample of the round trip."""
 PERSISTENT: Final = 3
 """Congestion is persistent when everything is lost for this many probe timeouts."""
 

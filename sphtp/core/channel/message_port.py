@@ -58,7 +58,7 @@ class MessagePort:
 
     @property
     def is_credit_due(self) -> bool:
-        """True if the application has read so much that the peer should get more credit."""
+        """True if a CREDIT should leave: enough was read, or the last CREDIT may be lost."""
         return self.receive_side is not None and self.receive_side.receive_queue.credit.is_due
 
     @property
@@ -152,8 +152,8 @@ class MessagePort:
         """Return True if a message of ``size`` bytes may leave by shared memory alone.
 
         It may if the channel takes messages of this size, all other reliable messages of its lane
-        have left, and there is credit. Raises ``StateError`` if the channel is not open, and
-        ``LocalError`` if there is no such lane.
+        have left, and credit and the lane's window allow it. Raises ``StateError`` if the channel
+        is not open, and ``LocalError`` if there is no such lane.
         """
         return self._sending().send_queue.may_pass(lane, size)
 

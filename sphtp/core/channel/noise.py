@@ -5,16 +5,17 @@ side stores nothing before the opener's address is proven. It replies to a first
 COOKIE, and processes a Noise message only if its GREET has a valid cookie. RFC 9000, section 8.1,
 has an amplification limit of three for unproven addresses. Here it is one, because a GREET is
 padded to be longer than any reply. There are three patterns (section 7 of the Noise specification).
-The round trips are those after the COOKIE:
+The round trips are those after the COOKIE, until the ACCEPT arrives:
 
 IK      the opener has the peer's key: GREET carries its CONNECT, WELCOME the ACCEPT, 1 round trip
 XX      the opener does not have it: WELCOME requests the opener's key, CONFIRM carries this key and
-        the CONNECT, 1.5 round trips
+        the CONNECT, a sealed WELCOME the ACCEPT, 2 round trips
 XXpsk0  as XX, between peers with a pre-shared key
 
 CONNECT, ACCEPT and REFUSE travel as payloads of these messages, with the same content as in the
-clear. Each follows the proof that a RESET from its sender will carry. ``initiator`` and
-``responder`` have the two sides, each with its table of states. The layouts of the datagrams:
+clear. Each follows 16 bytes, which before a CONNECT or an ACCEPT are the proof that a RESET from
+its sender will carry. ``initiator`` and ``responder`` have the two sides, each with its table of
+states. The layouts of the datagrams:
 
 front                                                                  every datagram
 GREET    opener's id u32, token u64, pattern u8, cookie 16, noise      padded within the noise
@@ -62,7 +63,7 @@ Other patterns have no CONNECT in the GREET."""
 
 
 class Greet(NamedTuple):
-    """The first datagram of an opener.
+    """The datagram with the first Noise message.
 
     ``opener`` is its connection id. ``pattern`` is the number of its handshake pattern in
     ``PATTERNS``.
@@ -76,7 +77,7 @@ class Greet(NamedTuple):
 
 
 class Confirm(NamedTuple):
-    """The third datagram of the patterns XX and XXpsk0."""
+    """The datagram with the third Noise message of the patterns XX and XXpsk0."""
 
     opener: int
     token: int
@@ -155,7 +156,7 @@ PADDING: Final = bytes(SMALLEST_GREET)
 
 
 def prologue(pattern: Pattern, opener: int, token: int) -> bytes:
-    """Return the prologue, by which Noise authenticates the clear fields of a GREET."""
+    """Return the prologue, by which Noise authenticates the clear fields except the cookie."""
     return Writer().raw(b"SphTP 1").u8(NUMBERS[pattern.name]).u32(opener).u64(token).finish()
 
 

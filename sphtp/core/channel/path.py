@@ -10,8 +10,8 @@ may leave now:
 3. If this time has come, one packet may leave, or as many as ``Path.budget`` returns. This is the
    number of full packets for which the window, the tokens and the batch all have room.
 4. Else ``Path.resend_at`` may let one packet leave, by the allowance described below.
-5. If none may leave, ``SendSide.resume_at`` is the time of the next attempt; None if step 4 never
-   lets one leave. While the window is full, acks, losses and probes cause the next attempt, too.
+5. If none may leave, ``SendSide.resume_at`` is the time at which step 2 or 4 will let one leave;
+   None if neither will. Acks, losses and probes may cause an earlier attempt.
 
 ``Path.sent`` takes the tokens of every ack-eliciting packet. Acks, control frames and MTU probes do
 not wait for tokens or for the window.
@@ -23,7 +23,7 @@ doubles. At 90 % loss both ways that takes hours instead of seconds. Retransmiss
 this allowance. A sender within its window gains nothing by it, because all its packets count.
 
 The number of packets per period depends on the evidence. Usually it is two (as many as a probe
-timeout sends, RFC 9002, section 6.2.4), and only retransmissions may use them. It is 24 (two
+timeout sends, RFC 9002, section 6.2.4), and only retransmissions may use them. It is up to 24 (two
 initial windows, RFC 9002, section 7.2) if more than 5 % of the packets get lost, acks still arrive,
 and the round trips show no queue. In that case this flow does not cause the losses, because a
 bottleneck drops packets only when its queue is full. It is one if the round trips show a queue:
@@ -64,8 +64,8 @@ LOSSY_SHARE: Final = 0.05
 """The share of lost packets above which more than an occasional full queue causes the losses."""
 
 SILENCE: Final = 1.0
-"""Seconds without an ack after which the path may be interrupted. The allowance is two packets per
-period then."""
+"""Seconds without an ack after which the path may be interrupted. The allowance is at most two
+packets per period then."""
 
 
 class ResendAllowance:
@@ -117,9 +117,8 @@ class Path:
     """The network path of a connection: it decides when packets may leave, and adapts to losses.
 
     The send side calls it before it sends packets with messages, and for all ack-eliciting packets
-    that were sent, acked or lost.
-    ``recovery`` is the connection's loss detector. ``largest`` is the size of the largest datagram
-    that both sides accept, in bytes.
+    that were sent, acked or lost. ``recovery`` is the connection's loss detector. ``largest`` is
+    the size of the largest datagram that both sides accept, in bytes.
     """
 
     def __init__(self, settings: ChannelSettings, recovery: LossDetector, largest: int) -> None:

@@ -176,7 +176,7 @@ class PathMtu:
 
     @property
     def _small(self) -> int:
-        """The largest size of a small packet, below the present size.
+        """The largest size of a small packet.
 
         The acks of small packets show that only large ones vanish. At the floor, control packets
         are the small ones.
@@ -249,8 +249,8 @@ class PathMtu:
         ``sent_at`` is the time at which the last of them left. If losses repeat while small packets
         arrive, the path is a black hole for large ones: ``size`` falls, and the caller has to cut
         the lost content again. Losses count once per round trip, because a full queue may also lose
-        only large packets for a short time. Packets that left before the last counted loss do not
-        count.
+        only large packets for a short time. Large packets that left before the last counted loss do
+        not count.
         """
         small = self._small
         large = [size for size in sizes if small < size <= self.size]

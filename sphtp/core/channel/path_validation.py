@@ -5,14 +5,14 @@ Only the peer of a sealed channel can change its address, in these steps:
 1. A datagram that the keys of the connection open, with the highest counter so far, comes from
    another address than the connection's (``Endpoint._handle_sealed_untrusted``). Or NAT traversal
    has found another address of the peer (``Connection.handle_candidate``).
-2. This side sends a CHALLENGE with a nonce there, at most one every ``RETRY`` seconds
-   (``Connection.challenge``, with ``PathValidation.challenge``). The connection still sends
-   everything else to the old address.
+2. This side sends a CHALLENGE with a nonce there, and repeats it at most once every ``RETRY``
+   seconds (``Connection.challenge``, with ``PathValidation.challenge``). The connection still sends
+   its packets to the old address.
 3. The peer returns the nonce in a RESPONSE to the address from which the CHALLENGE came
    (``Connection.handle_challenge``).
 4. A RESPONSE with this nonce from the challenged address proves that the peer is there
    (``PathValidation.take_response``). Two connections cannot have one address and peer id, so
-   ``Endpoint._handle_response`` first checks that no peer with other keys has them (``is_free``).
+   ``Endpoint._handle_response`` first checks that no peer with another key has them (``is_free``).
 5. ``ConnectionTable.move`` changes the address, and ``Path.path_changed`` resets path MTU,
    congestion control and round trip.
 
@@ -31,7 +31,8 @@ from sphtp.core.wire import Reader, Writer
 from sphtp.errors import untrusted
 
 RETRY: Final = 0.2
-"""The least number of seconds between two challenges of one connection."""
+"""The least number of seconds between two challenges of one connection, unless the first one was
+answered."""
 
 
 def encode_path(kind: Kind, to: int, nonce: int) -> bytes:

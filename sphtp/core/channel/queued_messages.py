@@ -30,8 +30,9 @@ FEWEST_PACKETS: Final = 2
 """The fewest packets that are worth a batch."""
 
 LEAST_FRAGMENT: Final = 128
-"""The fewest bytes of a message that a packet takes as a fragment, unless they end the message. If
-less fits, they wait for the next packet. An empty packet of the smallest size has room for more."""
+"""The fewest bytes that a packet takes from a waiting message as a fragment, unless they end the
+message. If less fits, they wait for the next packet. An empty packet of the smallest size has room
+for more."""
 
 WHOLE_OVERHEAD: Final = MESSAGES_OVERHEAD + LENGTH_OVERHEAD
 """Bytes that a message, alone in its frame, costs beside its payload."""
@@ -189,8 +190,9 @@ class UnreliableQueue:
 def cut_frame(frame: SentFrame, room: int) -> list[SentFrame]:
     """Return the frame itself if it fits ``room`` bytes, else smaller frames with the same content.
 
-    Packets in flight still refer to the old frame, which then counts as acked. A ticket is settled
-    when all the smaller frames with parts of its message are acked.
+    An acked frame is returned as it is. Packets in flight still refer to a frame that was cut,
+    which then counts as acked. In a ticket, each smaller frame with a part of its message is one
+    part.
     """
     if frame.acked or frame.cost <= room:
         return [frame]

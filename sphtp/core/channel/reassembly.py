@@ -28,11 +28,11 @@ class Reassembly:
     """The fragments of one message. Memory is used only for bytes that have arrived.
 
     Fragments are identified by their offset and may overlap: a sender cuts a message again when the
-    path suddenly takes only smaller packets. Each fragment is kept as it arrived, in order of
-    offset, and all are joined when the message is complete. Small neighbours are joined before, now
-    and then, so that the number of pieces stays below a few for each gap and one for each
-    ``JOINED`` bytes. So memory is little more than the bytes received, and each fragment takes
-    about the same time in any order, even at one byte each.
+    path suddenly takes only smaller packets. The new bytes of each are kept as they arrived, in
+    order of offset, and all are joined when the message is complete. Neighbours are joined before,
+    now and then, so that there are few pieces: two or so for each gap, and one for each ``JOINED``
+    bytes. So memory is little more than the bytes received, and each fragment takes about the same
+    time in any order, even at one byte each.
     """
 
     __slots__ = ("_chunks", "_most", "_starts", "islands", "size", "total")
@@ -47,8 +47,8 @@ class Reassembly:
         self.islands = 0
         self._starts: list[int] = []
         self._chunks: list[Buffer] = []
-        # Neighbours are joined when there are more pieces than this. A join copies all bytes, and
-        # allows one more piece for each ``JOINED`` bytes.
+        # Neighbours are joined when there are more pieces than this and one for each ``JOINED``
+        # bytes. A join copies all bytes, so it must be rare.
         self._most = self.FEW
 
     @property

@@ -24,21 +24,22 @@ class Outcome(Enum):
     LOST = auto()
     """The message was sent once, and its packet was lost; or the message was dropped before it
     left, because too many waited or packets became too small for it. For any message: the peer
-    vanished before the ack."""
+    vanished, or had no such channel any more, before the ack."""
     EXPIRED = auto()
     """The deadline of the message passed before its ack. The message may still have arrived."""
     CLOSED = auto()
-    """The channel ended before the ack, for another reason than a peer that vanished."""
+    """The channel ended before the ack, for any other reason."""
 
 
 class Ticket:
     """The record of one message of ``size`` bytes. Times are in seconds of the connection's clock.
 
     ``copies`` is the number of further packets that repeat the message without waiting for a loss.
-    ``message_id`` is the id of a message that left whole; None before, and for any other message.
-    ``parts`` counts the parts of the message that are not acked: frames, or runs of fragments.
-    ``acked`` counts the acked bytes of a fragmented message that is not settled. ``outcome`` and
-    ``settled_at`` are None until the ticket is settled.
+    ``message_id`` is the id of a reliable message that left whole; None before, and for any other
+    message. ``parts`` counts the parts of the message that are not acked: frames, runs of
+    fragments, and the rest that has not left. ``acked`` counts the acked bytes of a fragmented
+    message that is not settled. ``outcome`` and ``settled_at`` are None until the ticket is
+    settled.
     """
 
     __slots__ = ("acked", "copies", "deadline", "lane", "message_id", "outcome", "parts",

@@ -4,7 +4,7 @@ This is the receive step of Fiedler's messages. An ordered lane delivers the mes
 id, and then the messages behind it that have already arrived. Messages ahead of the next id are
 kept by id. One integer has the ids ahead that are done, that is delivered or given up: bit n stands
 for the id n after the next one, as bits stand for packets in acks. So memory depends on the bytes
-that have arrived, and not on the distance between two ids, which the peer chooses. Messages that
+that have arrived, and hardly on the distance between two ids, which the peer chooses. Messages that
 were delivered before are ignored. Their packet is acked nevertheless; otherwise the peer would
 retransmit them for ever.
 
@@ -29,7 +29,7 @@ from sphtp.errors import RemoteError
 
 BATCH: Final = 1024
 BATCH_BYTES: Final = 128 * 1024
-"""The most messages, and bytes in them, that are delivered in one list. A larger list of messages
+"""The most messages, and bytes in them, that packets deliver in one list. A larger list of messages
 is split; a single message may have more bytes."""
 
 MOST_GAPS: Final = 16_384
@@ -171,7 +171,7 @@ class UnorderedLane:
 
 
 class OrderedLane(UnorderedLane):
-    """A lane that delivers messages in order of id, except those that the sender gave up."""
+    """A lane that delivers messages in order of id, but for those whose SKIP arrived first."""
 
     __slots__ = ()
 
@@ -201,9 +201,10 @@ class ReceiveQueue:
 
     It bounds messages and bytes over all lanes, as credit does, so that a peer that keeps to its
     credit always finds room in its channel. A packet beyond the credit is not accepted, and so not
-    acked; only the bytes may exceed the credit, by one packet or one message. ``node`` counts the
+    acked; only the bytes may exceed the credit, by one packet and one message. ``node`` counts the
     memory of all channels of a node. If the node is full, a packet of a channel that holds more
-    than its share is not accepted either (``NodeMemory``), and its messages are retransmitted.
+    than its share is not accepted either, with the exceptions of ``NodeMemory``, and its messages
+    are retransmitted.
     """
 
     def __init__(
@@ -256,12 +257,12 @@ class ReceiveQueue:
         """Insert the messages of packet ``sequence``; return True if the packet is accepted.
 
         ``batch_bytes`` is the size of the batch that ``frames`` were decoded from, 0 for a single
-        packet. A single packet may overdraw credit. If it is refused because the node is full, some
+        packet. A single packet may overdraw credit. If it is refused while the node is full, some
         of its messages may be inserted nevertheless. A batch that is refused has to be inserted
         packet by packet.
 
-        Raises ``RemoteError`` if a message is over the limit or in an invalid lane, or if fragments
-        contradict one another; nothing is inserted then.
+        Raises ``RemoteError`` if a message is over the limit or in an invalid lane, or if a
+        fragment contradicts earlier packets; nothing is inserted then.
         """
         if not frames:
             return True

@@ -1,7 +1,8 @@
 """The record of received packets, and the timer of their acks (Fiedler; RFC 9000, section 13.2).
 
 The only fact to record of a received packet is its arrival, so the sequence buffer is one integer:
-bit n stands for the packet n before the newest. Its low 32 bits are the ack bits of each header.
+bit n stands for the packet n before the newest. Its low 32 bits are the ack bits of the next
+header.
 
 In Fiedler's article each side sends many packets a second, so that each ack travels in 32 of them.
 Here a side that only receives sends only acks, and if most packets get lost, most of the acks do,
@@ -12,7 +13,7 @@ sender needs 1,200 packets for 100 messages instead of 3,300.
 Nevertheless the first ack of a packet that reaches its sender may leave long after the packet
 arrived: 372 s later in one run at 99 % loss both ways. If the sender took this time for the round
 trip, it would wait as long before it repeats anything, and would hardly get an ack that corrects
-the estimate: in that run it declared its peer dead after a day. So each packet carries the delay of
+the estimate: in that run it declared its peer dead after a day. So a packet carries the delay of
 its ack if the delay is above 0.5 ms, and the sender subtracts the delay.
 
 A batch of several packets has only messages in them, and cannot carry the delay. It leaves right
@@ -31,8 +32,8 @@ from sphtp.core.timers import INFINITY
 FULL_WINDOW = (1 << BUFFER) - 1
 
 MOST_UNACKED: Final = 16
-"""The most packets that wait for an ack, even while further packets wait to be handled: half as
-many as an ack covers."""
+"""The number of waiting packets from which on an ack is due at once, and the most packets recorded
+in one step: half as many as an ack covers, so that it covers the packets that wait and a step."""
 
 MISSING_PER_REPEAT: Final = 4
 """Missing packets, among the 32 that an ack covers, for each repetition of the ack. At 12 % loss an
@@ -40,8 +41,8 @@ ack leaves twice, at 90 % eight times; an occasional loss changes nothing."""
 
 FULL_SIZE: Final = 1200
 """The fewest bytes that count as a full packet when acks are due by bytes: as many as QUIC requires
-of any path (RFC 9000, section 14). On a path with smaller packets, the ack of a window of two
-packets waits for the ack delay."""
+of any path (RFC 9000, section 14). The ack of two packets of at most 600 bytes waits for the ack
+delay."""
 
 REPEAT_AFTER: Final = 0.01
 """Seconds between two packets with the same ack."""
@@ -136,7 +137,7 @@ class AckTimer:
     sides as much as a message. An earlier ack helps a sender only if its window, which counts
     bytes, is full. A sender whose ``send_buffer`` allows only a few unacked messages waits for
     ``delay``. While packets are missing, each packet counts as full, because the sender detects a
-    loss by the acks of later packets. The messages that the application sends have no influence.
+    loss by the acks of later packets.
     """
 
     __slots__ = ("_delay", "_delay_sent_at", "_every", "_full_size", "_is_lossy", "_repeats",

@@ -3,8 +3,8 @@
 An endpoint owns the responder, because no connection exists yet when a GREET arrives. When an
 opener has proven its identity, the responder passes the opener's CONNECT to the endpoint. The
 endpoint replies with a connection's ACCEPT or with a REFUSE, which travel inside the handshake. The
-responder keeps an accepted handshake until the opener has used the keys, because the opener may
-repeat its messages until then.
+responder keeps an accepted handshake until the opener has used the keys or has timed out, because
+the opener may repeat its messages until then.
 
 A Noise message costs some 0.3 ms to compute, and a half-open handshake costs memory, so both are
 limited. An opener counts as a stranger if its GREET uses neither this node's key nor its pre-shared
@@ -296,8 +296,8 @@ class HandshakeReplayFilter:
 
     An attacker can record the Noise message of an IK GREET and send it from its own address with a
     valid cookie. The message begins with an ephemeral public key, which is different in every
-    GREET. So the filter stores the first origin of each such key, and the responder rejects a GREET
-    with the same key from another origin.
+    handshake. So the filter stores the first origin of each such key, and the responder rejects a
+    GREET with the same key from another origin.
     """
 
     def __init__(self, half_open: HalfOpenTable, peers: Peers) -> None:
@@ -438,7 +438,7 @@ class Responder:
     ) -> ResponderHandshake | HandshakeProgress | None:
         """Handle a CONFIRM, which proves the identity of the opener.
 
-        Raises ``RemoteError`` if it is invalid.
+        Raises ``RemoteError`` if it is malformed, or if it is the first one and invalid.
         """
         confirm = decode_confirm_untrusted(datagram)
         handshake = self._half_open.find((address, confirm.opener))

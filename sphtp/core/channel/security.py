@@ -68,10 +68,10 @@ RANGES: dict[str, tuple[float, float]] = {
 class HandshakeCounters:
     """Counts of the datagrams and handshakes of a node whose channels are sealed.
 
-    **Dropped datagrams.** ``in_the_clear`` counts datagrams in the clear that are no part of a
-    sealed handshake. ``forged`` counts those that were altered, or made with another key.
-    ``replayed`` counts those that had arrived before or are too old to decide that, and GREETs that
-    were first received from another opener.
+    **Dropped datagrams.** ``in_the_clear`` counts datagrams in the clear of kinds that have to come
+    sealed, such as DATA and CONNECT. ``forged`` counts those that were altered, or made with
+    another key. ``replayed`` counts those that had arrived before or are too old to decide that,
+    and GREETs that were first received from another opener.
 
     **Handshakes.** ``cookies_sent`` counts cookies, and ``handshakes`` GREETs with a valid cookie
     that this node processed. ``handshakes_over_rate`` counts messages that were ignored because of
@@ -135,7 +135,7 @@ class AllowKeys:
         return None
 
     def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Accept a key of the set, whatever the id, which has no meaning without a cluster."""
+        """Accept a key of the set, or any without a set. Ids have no meaning without a cluster."""
         is_wanted = self._keys is None or key in self._keys
         return Verdict.ACCEPT if is_wanted else Verdict.REJECT
 

@@ -117,7 +117,7 @@ class MessageRun:
 
     @property
     def tickets(self) -> Sequence[Ticket]:
-        """The tickets of its messages."""
+        """The tickets of the messages that have not been taken."""
         return tuple(self._tickets.values())
 
     def append(self, payload: bytes, size: int, ticket: Ticket | None) -> None:
@@ -255,8 +255,7 @@ class SendLane:
         self.unreliable = UnreliableQueue(unreliable)
         # Bytes of the reliable messages that are not acked.
         self.held = 0
-        # Bytes sent, divided by weight. Of the lanes of one priority, the one with the least is
-        # next.
+        # The lane's tag for the scheduler (``send_queue``).
         self.served = 0.0
         self._byte = number if options.ordered else number | FLAG
         # The number of ids that the receiver accepts, from the oldest one that it lacks.
@@ -291,7 +290,7 @@ class SendLane:
 
     @property
     def is_idle(self) -> bool:
-        """True if no message waits to be sent, and no reliable one to be acked."""
+        """True if no message waits to be sent, and no reliable one or SKIP to be acked."""
         return self._next_id == self._oldest_unacked and not self.unreliable.waiting
 
     @property
@@ -439,8 +438,8 @@ class SendLane:
         """Take the content of 2 to ``packets`` equal packets, each with ``room`` bytes for frames.
 
         The packets hold the fragments of one message, or messages of one size. Return None if there
-        is no such content, or if a retransmission or an unreliable message waits; the caller then
-        uses ``fill``.
+        is no such content or no credit for it, or if a retransmission or an unreliable message
+        waits; the caller then uses ``fill``.
         """
         if not self.unsent or self.to_retransmit or self.unreliable.waiting:
             return None
@@ -664,7 +663,7 @@ class SendLane:
         self._find_perishable()
 
     def _unacked_frames(self) -> Iterator[SentFrame]:
-        """Yield the frames in flight; a run of fragments is broken up into a frame for each."""
+        """Yield the frames from the oldest unacked one on; runs of fragments are broken up."""
         for part in self._unacked:
             if isinstance(part, SentFrame):
                 yield part

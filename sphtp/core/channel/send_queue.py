@@ -132,7 +132,7 @@ class SendQueue:
 
     @property
     def idle(self) -> bool:
-        """True if no message waits to be sent, and no reliable one to be acked."""
+        """True if no message waits to be sent, and no reliable one or SKIP to be acked."""
         return all(lane.is_idle for lane in self._lanes)
 
     @property
@@ -192,7 +192,8 @@ class SendQueue:
     ) -> int:
         """Queue as many reliable messages as there is room for; return their number.
 
-        With ``ticket``, which tracks a message, there is only one. Raises as ``room_for``.
+        With ``ticket``, which tracks a message, there is only one. Raises as ``room_for``, but
+        nothing without messages.
         """
         if len(sizes) > 1:
             number = self.room_for(sizes, lane)
@@ -329,10 +330,10 @@ class SendQueue:
         return self._lanes[run.lane].run_acked(run, bits)
 
     def retransmit_lost(self, frames: Sequence[SentFrame]) -> int:
-        """Queue the frames of lost packets for retransmission; return the messages in them.
+        """Queue the frames of lost packets for retransmission.
 
         A frame that is still in flight in another packet is not queued. An unreliable frame is
-        dropped. The returned number counts a fragment as one message.
+        dropped. Return the number of messages queued, of which a fragment counts as one.
         """
         wanted = []
         for frame in frames:

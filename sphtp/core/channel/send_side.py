@@ -9,10 +9,9 @@ behind a header with acks, and records the content of each.
 ``handle_timeout`` handles the effects of time: lost packets, probes, and expired messages.
 ``send_lane`` lists the steps of a retransmission.
 
-Two kinds of packets bypass the send queue: acks that the receive side cannot delay, and control
-frames of the connection. They are encoded at once, and wait in the order of their sequences.
-``poll`` returns them before any other packet, because packets that leave out of order would look
-lost.
+Two kinds of packets may be encoded before they can leave: acks that the receive side cannot delay,
+and control frames of the connection. They wait in the order of their sequences. ``poll`` returns
+them before any other packet, because packets that leave out of order would look lost.
 """
 
 from collections import deque
@@ -70,8 +69,8 @@ if TYPE_CHECKING:
 NOTHING: Final = (b"", 0)
 
 PINGS: Final = 48
-"""The number of PINGs in one idle timeout while none is acked: by default one every 0.2 s. The
-keepalive leaves after half of the idle timeout. Of the 24 PINGs in the rest of it, one has to
+"""The number of PINGs in one idle timeout while none is acked: by default one about every 0.2 s.
+The keepalive leaves after half of the idle timeout. Of the 24 PINGs in the rest of it, one has to
 arrive, and so has an ack."""
 
 
@@ -117,7 +116,7 @@ class SendSide:
         self.resume_at: float | None = None
         # Encoded packets that wait to leave, and their size. Packets of one size are joined.
         self._ready: deque[tuple[bytes, int]] = deque()
-        # True if a packet left so full that larger packets would help: an MTU probe is due.
+        # True if a packet left so full that larger packets would help: an MTU probe may leave.
         self._is_filling_packets = False
         # Lifecycle events that acks and losses have caused since the last ``poll_events``.
         self.events: list[Event] = []
@@ -370,8 +369,8 @@ class SendSide:
     ) -> tuple[bytes, int]:
         """Encode packets and record them; return them, and the size of each in bytes.
 
-        ``extra`` frames go first in a single packet. A ``probe`` above 0 is the size to which a
-        single packet is padded.
+        ``extra`` frames go before the content of a single packet. A ``probe`` above 0 is the size
+        to which a single packet is padded.
         """
         sequence = self.sent_packets.next_sequence
         ack, ack_bits = self._received.ack()

@@ -2,9 +2,8 @@
 
 A ``SentFrame`` records the content of one frame, and the state that its acks and losses change. The
 content is a run of whole messages with consecutive ids, one fragment of a large message, a SKIP for
-a message that was given up, or a run of unreliable messages. There is no record per message, and
-none of an acked message. A lost reliable frame is retransmitted unchanged, unless its message was
-given up or packets have become smaller.
+a message that was given up, or a run of unreliable messages. A lost reliable frame is retransmitted
+unchanged, unless its message was given up or packets have become smaller.
 
 A ``SentBatch`` records packets that left together: n >= 1 packets of equal size. Most properties
 are the same for all of them. The others are bit masks: bit n stands for the packet n before the
@@ -42,25 +41,26 @@ from sphtp.errors import RemoteError
 T = TypeVar("T")
 
 FARTHEST: Final = HALF // 2
-"""The most packets beyond the newest acked one after which a message may still leave: a quarter of
-the 16-bit span. Acks and control frames leave nevertheless, and need the rest up to half of it."""
+"""The most sequences from the newest acked one to that of the next packet for which messages may
+still leave: a quarter of the 16-bit span. Acks and control frames leave nevertheless, and need the
+rest up to half of it."""
 
 NO_STAMP: Final = RateSnapshot(0.0, 0, 0.0, 0.0, app_limited=False)
 
 SETTLED: Final = Skip(0, 0, 0)
-"""The content of a frame that was acked."""
+"""The content of a frame that was settled."""
 
 
 class SentFrame:
     """One frame of a lane, from the moment at which a packet takes it until its ack.
 
     ``first_id``, the id of its first message, and ``index``, the offset in that message, are its
-    place in the lane. ``count`` is the number of messages that end in it, ``size`` the bytes of
-    messages in it, and ``cost`` the most bytes that the frame takes. ``tickets`` are those of its
-    messages. ``copies`` is the number of further packets that are to repeat it, and ``packets`` the
-    number of packets in flight with it. ``queued`` is true while it waits for retransmission,
-    ``awaits_copy`` while it waits for its next copy. A frame with ``is_reliable`` false is never
-    retransmitted.
+    place in the lane. ``count`` is the number of reliable messages that end in it, ``size`` the
+    bytes of messages in it, and ``cost`` the most bytes that the frame takes. ``tickets`` are those
+    of its messages. ``copies`` is the number of further packets that are to repeat it, and
+    ``packets`` the number of packets in flight with it. ``queued`` is true while it waits for
+    retransmission, ``awaits_copy`` while it waits for its next copy. A frame with ``is_reliable``
+    false is never retransmitted.
     """
 
     __slots__ = ("acked", "awaits_copy", "copies", "cost", "count", "first_id", "frame", "index",
@@ -100,7 +100,7 @@ class SentFrame:
         return id(self)
 
     def settle(self) -> None:
-        """Mark the frame as acked, and drop its content; lost packets may still refer to it."""
+        """Count the frame as acked, and drop its content; lost packets may still refer to it."""
         self.acked = True
         self.frame, self.tickets = SETTLED, ()
 
@@ -202,7 +202,7 @@ class FragmentRun:
     def break_up(self) -> None:
         """Replace the run by a frame for each fragment that was not acked, the oldest first.
 
-        The tickets of the run are settled when all these frames are acked. A second call does
+        In the tickets of the run, each of these frames counts as a part. A second call does
         nothing.
         """
         if not self._open:
@@ -240,10 +240,10 @@ class SentBatch:
     """Packets of ``size`` bytes with consecutive sequences from ``sequence`` on, and their content.
 
     ``acked`` and ``lost`` have a bit for each packet that was acked, or declared lost; a lost
-    packet may still be acked. ``open`` has the bits of the others. ``repeated`` has the bits of the
-    packets whose content a probe has repeated. ``closing`` is true if the packet carries CLOSE,
-    ``credit`` if it carries CREDIT, and ``probe`` if it is an MTU probe. ``sent_at`` is the time of
-    departure in seconds.
+    packet may still be acked. ``open`` has the bits of the others until ``LossDetector.stop``
+    clears it. ``repeated`` has the bits of the packets whose content a probe has repeated.
+    ``closing`` is true if the packet carries CLOSE, ``credit`` if it carries CREDIT, and ``probe``
+    if it is an MTU probe. ``sent_at`` is the time of departure in seconds.
     """
 
     __slots__ = (
@@ -286,7 +286,7 @@ class SentBatch:
         self.size = size
         self.sent_at = sent_at
         self.contents = contents
-        # True if it carries messages.
+        # True if it carries frames of the send queue.
         self.has_messages = has_messages = contents is not NO_CONTENTS
         self.closing = closing
         self.credit = credit
@@ -383,11 +383,11 @@ class PacketSubset(NamedTuple):
 class SequenceBuffer(Generic[T]):
     """A rolling buffer of ``size`` entries indexed by sequence modulo its capacity.
 
-    Find and remove take constant time, and so does insert on average. An insert beyond the highest
-    sequence clears the entries of the skipped sequences that are out of the span of ``size``
-    sequences; that takes at most as many steps as the capacity. The capacity starts small, because
-    most channels are idle. It doubles, up to ``size``, when two entries within the span would share
-    a slot.
+    Find and remove take constant time, and so does an insert of the next sequence on average. An
+    insert further on looks at the slots of the skipped sequences, and clears those whose entries
+    are out of the span of ``size`` sequences; that takes at most as many steps as the capacity. The
+    capacity starts small, because most channels are idle. It doubles, up to ``size``, when two
+    entries within the span would share a slot.
     """
 
     __slots__ = ("_entries", "_sequences", "highest", "size")
@@ -403,7 +403,7 @@ class SequenceBuffer(Generic[T]):
     def insert(self, sequence: int, entry: T) -> None:
         """Store ``entry``; it replaces an entry of the same sequence, or one out of the span.
 
-        A sequence below the buffer's span is not stored: its slot belongs to a newer one.
+        A sequence below the buffer's span is not stored: its slot is for a newer one.
         """
         index = sequence % len(self._sequences)
         if sequence == self.highest + 1 and self._sequences[index] == self.EMPTY:
@@ -439,7 +439,7 @@ class SequenceBuffer(Generic[T]):
         return entry
 
     def insert_run(self, first: int, number: int, entry: T) -> None:
-        """Store one entry under consecutive sequences, in one step if all their slots are free."""
+        """Store one entry under ``number`` consecutive sequences, in one step if possible."""
         last = first + number - 1
         start = first % len(self._sequences)
         end = start + number
@@ -468,7 +468,7 @@ class SequenceBuffer(Generic[T]):
             self.remove(sequence)
 
     def items(self) -> list[tuple[int, T]]:
-        """Return the stored entries with their sequences, oldest first."""
+        """Return the entries within the span with their sequences, oldest first."""
         oldest = self.highest - self.size
         pairs = zip(self._sequences, self._entries, strict=True)
         stored = [(at, entry) for at, entry in pairs if entry is not None and at > oldest]

@@ -90,8 +90,7 @@ class ChannelSettings:
     ``docs/reference/settings.md`` has the meaning and the range of each field. If ``keepalive`` is
     None, half of ``timeout`` is used.
 
-    Raises ``SettingsError``, which names the setting, if a value is out of range or contradicts
-    another one.
+    Raises ``SettingsError`` if a value is out of range or contradicts another one.
     """
 
     max_datagram: int = 65_507
@@ -153,8 +152,8 @@ class ChannelSettings:
     def keepalive_interval(self) -> float:
         """Seconds without an outgoing packet after which the dialling side sends a PING.
 
-        The answering side waits a quarter longer. Either PING may leave a sixteenth of this time
-        early. See ``ANSWERER_WAITS`` and ``KEEPALIVE_STEPS`` in ``connection``.
+        The answering side waits a quarter longer. Either PING may leave up to a sixteenth of this
+        time early. See ``ANSWERER_WAITS`` and ``KEEPALIVE_STEPS`` in ``connection``.
         """
         return self.timeout / 2 if self.keepalive is None else self.keepalive
 
@@ -181,7 +180,8 @@ class ChannelSettings:
 WAN: Final[dict[str, Any]] = {"congestion": "tolerant", "max_window": 16 * 1024 * 1024}
 
 # Many upper bounds follow from the fields on the wire: 16-bit ids and lengths, 32-bit sizes. A
-# buffer has at most a quarter of the 16-bit range, so that no message id in use is ambiguous.
+# buffer of reliable messages has at most a quarter of the 16-bit range, so that no message id in
+# use is ambiguous.
 RANGES: dict[str, tuple[float, float]] = {
     "max_datagram": (SMALLEST_DATAGRAM, 65_507),
     "max_message": (1, 2**26),

@@ -41,8 +41,8 @@ Each allocation of a slot has a new generation, so that the word of an earlier o
 be copied once for each. So a node that sends such messages has a *common segment*, which its peers
 may read and not write. The payload is copied into a region of it once, and each peer gets a
 descriptor of that region. The slots of common regions are numbered from ``COMMON`` on, and each
-peer frees them by words of its own segment. The sender takes the region back when all peers have
-freed it.
+peer frees them by words in the segment of its channel. The sender takes the region back when all
+peers have freed it.
 
 **Trust.** A descriptor comes from the peer: its region has to lie within the segment, and its size
 within ``max_message``. The peer may change the bytes while they are read, so a reader copies bytes
@@ -258,7 +258,8 @@ def decode_descriptor_untrusted(payload: bytes, sizes: Sequence[int], max_messag
     """Return the region of a descriptor.
 
     ``sizes`` are the bytes of the segment and of the common one, 0 without one. Raises
-    ``RemoteError`` if the region is not within its segment, or over ``max_message`` bytes.
+    ``RemoteError`` if the descriptor is malformed, or if its region is empty, not within its
+    segment, or over ``max_message`` bytes.
     """
     if len(payload) != DESCRIPTOR_SIZE:
         raise RemoteError(f"{len(payload)} bytes that are no descriptor")

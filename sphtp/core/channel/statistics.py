@@ -10,12 +10,12 @@ class BoundCounters:
 
     The name after ``over_`` or ``held_by_`` is that of a setting. ``over_receive_buffer`` and
     ``over_receive_buffer_bytes`` count packets beyond the credit that this side had granted; the
-    former also counts those with a message too far ahead of the next one of its lane.
-    ``over_max_message`` counts packets with a message that is too large. ``over_unreliable_buffer``
-    counts unreliable messages that were dropped while they waited to leave or to be read.
-    ``over_node_buffer_bytes`` counts packets and unreliable messages that were dropped because the
-    node was full. ``held_by_...`` counts the times that sending waited until the peer read
-    messages; that setting is the peer's.
+    former also counts those with a message too far ahead of the next one of its lane, and those
+    with a fragment that would leave too many gaps. ``over_max_message`` counts packets with a
+    message that is too large. ``over_unreliable_buffer`` counts unreliable messages that were
+    dropped while they waited to leave or to be read. ``over_node_buffer_bytes`` counts packets and
+    unreliable messages that were dropped because the node was full. ``held_by_...`` counts the
+    times that sending waited until the peer read messages; that setting is the peer's.
     """
 
     over_receive_buffer: int = 0

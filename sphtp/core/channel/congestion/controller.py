@@ -13,7 +13,7 @@ from sphtp.errors import SettingsError
 class FixedRate:
     """The controller that always paces at ``rate`` bytes/s, for links without other traffic.
 
-    At most ``limit`` bytes are in flight.
+    ``limit`` is its window in bytes.
     """
 
     __slots__ = ("pacing_rate", "window")

@@ -64,7 +64,7 @@ class Cubic(LossBased):
         super().lost(now, loss)
 
     def persistent(self, now: float) -> None:
-        """Start from the smallest window in slow start; a new curve follows (RFC 9438, 4.8)."""
+        """Start from the smallest window: slow start, then a new curve (RFC 9438, 4.8)."""
         super().persistent(now)
         self._epoch = None
 

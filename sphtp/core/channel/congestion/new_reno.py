@@ -47,8 +47,8 @@ class RecoveryEpoch(Generic[T]):
 
 # The base of controllers that take a loss for a full queue (RFC 9002, section 7).
 #
-# The window grows by the acked bytes until the first loss (slow start), shrinks once per round trip
-# with losses, and grows slowly from there (congestion avoidance).
+# The window grows fast up to a threshold (slow start), shrinks once per round trip with losses, and
+# grows slowly from there (congestion avoidance).
 
 
 INITIAL_DATAGRAMS = 10
@@ -122,7 +122,7 @@ class LossBased(ABC):
             self._undo(before)
 
     def persistent(self, now: float) -> None:
-        """Reduce the window to the smallest; slow start follows.
+        """Reduce the window to the smallest; slow start up to the threshold follows.
 
         The lost packets may be reported before or after; together they cause one reaction.
         """
@@ -162,7 +162,7 @@ BETA = 0.5
 
 
 class NewReno(LossBased):
-    """The controller NewReno, as in RFC 9002, section 7: no packet number is sent twice.
+    """The controller NewReno, as in RFC 9002, section 7.
 
     After slow start the window grows by one datagram per round trip, and halves after a loss.
     """

@@ -177,7 +177,7 @@ class PathModel:
         self._lost = max(self._lost - size, 0)
 
     def age_rate(self) -> None:
-        """Begin a cycle, and forget the rates of all cycles but the one that ends now."""
+        """End the cycle, if it has a rate: forget the rates of all cycles before it."""
         if self._rates[1]:
             self._rates = (self._rates[1], 0.0)
 
