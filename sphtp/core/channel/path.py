@@ -205,8 +205,9 @@ class Path:
             self._allowance.used += batch.number
 
     def set_app_limited(self) -> None:
-        """Mark the flow as app-limited: it may send, but has nothing to send."""
-        self._delivery.set_app_limited(self._recovery.bytes_in_flight)
+        """Mark the flow as app-limited if its window has room: it has nothing to send."""
+        if self.has_window:
+            self._delivery.set_app_limited(self._recovery.bytes_in_flight)
 
     def acked(self, now: float, subsets: Sequence[PacketSubset], sample: float | None) -> None:
         """Process newly acked packets. Call it after the loss detector has processed them.

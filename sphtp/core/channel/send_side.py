@@ -162,7 +162,10 @@ class SendSide:
                     packets = 1
                 contents = self.send_queue.take(CREDIT_OVERHEAD if extra else 0, packets)
                 if contents:
-                    return self._transmit(now, contents, extra)
+                    transmit = self._transmit(now, contents, extra)
+                    if not self.send_queue.wants_to_send:
+                        self.path.set_app_limited()
+                    return transmit
                 self.send_queue.note_shortage()
                 self.path.set_app_limited()
         # An ack gets a packet of its own only if no other packet leaves.

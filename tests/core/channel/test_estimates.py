@@ -27,6 +27,20 @@ def test_a_sender_with_little_to_send_learns_only_that_it_arrived() -> None:
     assert 10_000 < bandwidth < 100_000, "a message of 1000 bytes in each round trip"
 
 
+@pytest.mark.parametrize("congestion", ["cubic", "newreno", "tolerant"])
+def test_a_window_that_the_sender_does_not_use_does_not_grow(congestion: str) -> None:
+    """Its acks do not show how much the path carries (RFC 9002, section 7.8)."""
+    settings = ChannelSettings(congestion=congestion, max_datagram=1200)
+    pair = Pair(1, Faults(delay=0.025), settings)
+    left, right = pair.open()
+    before = left.port.statistics().window
+    for _ in range(100):
+        pair.transfer(left, right, [b"x" * 1000])
+    assert left.port.statistics().window < 1.2 * before
+    pair.transfer(left, right, [bytes(50_000)] * 20)
+    assert left.port.statistics().window > 2 * before, "one that it uses grows"
+
+
 @pytest.mark.parametrize("mtu", [1200, 1472, 9000, 65_507])
 def test_the_size_of_datagrams_comes_near_to_what_the_path_takes(mtu: int) -> None:
     pair = Pair(1, Faults(mtu=mtu))
