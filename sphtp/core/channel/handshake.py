@@ -124,7 +124,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The refusal of a CONNECT or of an ACCEPT; ``token`` is that of the CONNECT.
+    """The refusal of a CONNECT, a GREET or an ACCEPT; ``token`` is that of the attempt.
 
     ``reason`` is the number of a ``Refusal``, or a number that this version does not define. With
     SCHEMA, ``mismatch`` describes how the schemas differ.

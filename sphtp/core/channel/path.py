@@ -205,7 +205,7 @@ class Path:
             self._allowance.used += batch.number
 
     def set_app_limited(self) -> None:
-        """Mark the flow as app-limited if its window has room: it has nothing to send."""
+        """Mark the flow as app-limited if the window has room: no message waits that may leave."""
         if self.has_window:
             self._delivery.set_app_limited(self._recovery.bytes_in_flight)
 

@@ -402,7 +402,7 @@ class Responder:
     def handle_greet_untrusted(
         self, now: float, address: Address, datagram: bytes
     ) -> ResponderHandshake | HandshakeProgress | None:
-        """Handle a GREET: begin a handshake if its cookie is valid, else reply with a cookie.
+        """Handle a GREET: begin or continue a handshake; without a valid cookie, send one.
 
         Raises ``RemoteError`` if the GREET is malformed, or the CONNECT in it invalid.
         """

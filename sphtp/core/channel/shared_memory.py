@@ -3,16 +3,16 @@
 Theory of operation. Each side of a channel may have a *segment*: memory of its own, which the peer
 maps as well. The sender writes the payload of a large message into a *region* of its segment. A
 *descriptor* of the region travels in the channel, as a small reliable message in the lane of the
-large one. So order, lanes, acks, receipts and credit for messages are those of any message, and the
-channel needs no code for it. The receiver frees the region when it has copied the payload, or with
-``array_views`` when the program drops the view.
+large one. So order, lanes, acks, receipts and credit for messages are those of any message. The
+receiver frees the region when it has copied the payload, or with ``array_views`` when the program
+drops the view.
 
 **The ring.** A packet for a descriptor costs both sides more than the copies of 400 kB do. So if
 all messages of the lane have left, the descriptor goes into a ring in the segment instead, with the
 next id of its lane, and an eventfd wakes the receiver. The receiver inserts it by its id like a
 message from a packet. So messages stay in order whichever way they go, and no message waits for the
 acks of those before. An entry needs no ack, for memory loses nothing. It uses up credit, and
-reading it gives the credit back, as for the message that it stands for. A receiver without room for
+reading it gives the credit back, as for a descriptor in a packet. A receiver without room for
 another message leaves entries in the ring. The ring carries no message with a receipt, which needs
 the ack of a packet, and none behind others of its lane that wait to leave. Then a message of 16 KiB
 or more sends its descriptor in a packet. A smaller one travels in packets itself, with the others.

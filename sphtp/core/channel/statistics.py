@@ -75,16 +75,17 @@ class ChannelStatistics:
     ``foreign_address``.
 
     **Messages.** ``messages_sent`` counts messages that the application queued, and
-    ``messages_received`` those that it received. ``resent`` counts messages and fragments that were
-    queued for retransmission. ``undecodable`` counts messages that were received and dropped,
-    because they were not msgpack, of no known type, or out of bounds. ``unreliable_dropped`` counts
-    unreliable messages that this side dropped for want of room before they left or before they were
-    read, and not those that expired or that a later message overtook. ``waiting`` counts reliable
-    messages of each lane from the oldest that is not acked to the newest, and those in shared
-    memory that the peer has not taken. ``unread`` counts received messages that the application has
-    not read. ``shared_memory_sent`` and ``shared_memory_received`` count those messages that passed
-    through shared memory, and ``shared_memory_bytes_sent`` and ``shared_memory_bytes_received``
-    their bytes. No packet carried these bytes.
+    ``messages_received`` those that it received, with the undecodable ones. ``resent`` counts
+    messages and fragments that were queued for retransmission. ``undecodable`` counts messages that
+    were received and dropped, because they were not msgpack, of no known type, or out of bounds.
+    ``unreliable_dropped`` counts unreliable messages that this side dropped for want of room before
+    they left or before they were read, and not those that expired or that a later message overtook.
+    ``waiting`` counts reliable messages of each lane from the oldest that is not acked to the
+    newest, and those in shared memory that the peer has not taken. ``unread`` counts received
+    messages that the application has not read. ``shared_memory_sent`` and
+    ``shared_memory_received`` count those messages that passed through shared memory, and
+    ``shared_memory_bytes_sent`` and ``shared_memory_bytes_received`` their bytes. No packet carried
+    these bytes.
 
     **Estimates.** ``rtt`` is the smoothed round trip, None before the first sample, and
     ``rtt_deviation`` its mean deviation. ``loss`` is the smoothed share of lost packets.
