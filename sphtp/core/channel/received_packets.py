@@ -36,8 +36,8 @@ MOST_UNACKED: Final = 16
 in one step: half as many as an ack covers, so that it covers the packets that wait and a step."""
 
 MISSING_PER_REPEAT: Final = 4
-"""Missing packets, among the 32 that an ack covers, for each repetition of the ack. At 12 % loss an
-ack leaves twice, at 90 % eight times; an occasional loss changes nothing."""
+"""Missing packets, among the 32 that an ack covers, for each repetition of the ack. At 12.5 % loss
+an ack leaves twice, at 90 % eight times; an occasional loss changes nothing."""
 
 FULL_SIZE: Final = 1200
 """The fewest bytes that count as a full packet when acks are due by bytes: as many as QUIC requires

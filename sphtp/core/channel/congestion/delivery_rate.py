@@ -1,7 +1,7 @@
 """The inputs of congestion controllers: acks, losses, and the delivery rate.
 
 Sizes are in bytes, times in seconds, rates in bytes/s. The inputs are named tuples, because each
-received ack makes one, and a frozen dataclass takes three times as long.
+received ack makes one, and a frozen dataclass takes several times as long.
 
 The delivery rate is the rate at which packets arrive (draft-cheng-iccrg-delivery-rate-estimation).
 Each packet has a snapshot of the bytes that had been delivered when it left. When it is acked, the
