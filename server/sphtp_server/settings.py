@@ -377,7 +377,7 @@ class ServerSettings(BaseModel):
         """Return the timers of the control plane.
 
         Raises:
-            SettingsError: timers contradict each other.
+            SettingsError: a timer is out of range, or contradicts another one.
         """
         return ControlTimers(
             heartbeat=self.heartbeat,

@@ -28,7 +28,7 @@ class Encoding(Protocol):
         Raises ``TypeError`` or ``OverflowError`` (a value that msgpack cannot encode),
         ``WireError`` (with a codec) or ``MessageTooLargeError`` if it cannot be encoded. If
         ``compress`` is true and there is no compression, raises ``StateError`` without a codec, and
-        ``WireError`` with one.
+        ``WireError`` with one. Encodings of bytes ignore ``compress``.
         """
 
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:

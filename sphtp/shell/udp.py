@@ -495,7 +495,7 @@ def open_receiver(beside: UdpSocket, group: MulticastGroup) -> UdpSocket:
 
 
 def is_ipv4(text: str, *, multicast: bool) -> bool:
-    """Return True for an IPv4 address: of a group with ``multicast``, else of one machine."""
+    """Return True for an IPv4 address: with ``multicast`` of a group, else any other one."""
     try:
         return ipaddress.IPv4Address(text).is_multicast == multicast
     except ValueError:

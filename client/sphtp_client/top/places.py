@@ -212,12 +212,11 @@ def are_servers_alone(readers: Iterable[PlaceReader]) -> bool:
 def parse_places(
     texts: Iterable[str], config: sphtp.Config, patience: float, token: str | None = None
 ) -> list[PlaceReader]:
-    """Return a reader for each address.
+    """Return a reader for each host and port; of several addresses with both, the last one counts.
 
-    An address is that of a server, ``tcp://HOST:PORT`` or ``tls+tcp://HOST:PORT``, or of metrics,
-    ``[http[s]://][HOST:]PORT[/PATH]``. At the end of an address of metrics, the port may be a
-    range, ``9464-9469``. Raises ``SettingsError`` for other addresses, and for more than
-    ``MOST_PLACES``.
+    An address is that of a server, as ``ServerAddress.parse`` takes it but with a scheme, or of
+    metrics, ``[http[s]://][HOST:]PORT[/PATH]``. A port at the end of an address may be a range,
+    ``9464-9469``. Raises ``SettingsError`` for other addresses, and for more than ``MOST_PLACES``.
     """
     readers: dict[str, PlaceReader] = {}
     for text in texts:

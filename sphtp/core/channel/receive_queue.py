@@ -390,10 +390,7 @@ class ReceiveQueue:
         return restored, messages, size, is_ahead
 
     def _fits(self, messages: int, size: int) -> bool:
-        """Return True if ``messages`` more fit, with ``size`` bytes in the fragmented ones.
-
-        The whole messages of one packet may exceed the limit of bytes.
-        """
+        """Return True if ``messages`` more fit, of which ``size`` bytes count."""
         blocked = self._blocked
         has_room = self.ready_count + blocked.messages + messages <= self._window
         return has_room and self._ready_bytes + blocked.size + size <= self._limit

@@ -132,7 +132,7 @@ class SubscriptionMachine:
         return self._fetcher.wants_connection
 
     def statistics(self) -> SubscriptionStatistics:
-        """Return the counts since the receiver joined."""
+        """Return the counts since the receiver joined, and the present levels."""
         return SubscriptionStatistics(
             self._transport.statistics(), self._delivery.statistics(), self._fetcher.statistics()
         )
