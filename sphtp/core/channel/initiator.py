@@ -54,7 +54,7 @@ class InitiatorEvent(Name):
     ASKED = "a WELCOME arrived that requests the identity of this side"
     ACCEPTED = "an authentic ACCEPT arrived"
     REFUSED = "an authentic REFUSE arrived"
-    IMPOSTOR = "an answer arrived from another peer than the wanted one"
+    IMPOSTOR = "an answer of a peer that is not the wanted one, or is not accepted"
 
 
 class InitiatorAction(Name):
@@ -77,7 +77,13 @@ INITIATOR = Machine(
     "Noise initiator",
     S.GREETING,
     (
-        Row(S.GREETING, E.CONNECT, S.GREETING, (A.GREET,), "GREET, COOKIE or WELCOME was lost"),
+        Row(
+            S.GREETING,
+            E.CONNECT,
+            S.GREETING,
+            (A.GREET,),
+            "the first GREET is due, or GREET, COOKIE or WELCOME was lost",
+        ),
         Row(S.GREETING, E.COOKIE, S.GREETING, (A.PROGRESS, A.GREET), "the address is proven"),
         Row(S.GREETING, E.NEW_COOKIE, S.GREETING, (A.GREET,), "the earlier cookie has expired"),
         Row(
