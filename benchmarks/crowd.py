@@ -45,7 +45,10 @@ class Crowd:
         # All clients may announce and look up in one second.
         most = max(4096, clients + 1)
         self.limits = ServerLimits(
-            max_clients=most, announces_per_second=most, lookups_per_second=2 * most
+            max_clients=most,
+            announces_per_second=most,
+            lookups_per_second=2 * most,
+            max_answers=max(8192, most),
         )
         self.servers: dict[int, SimulatedServer] = {0: self._server(0, new_cluster=True)}
         for number in range(1, servers):

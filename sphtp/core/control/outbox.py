@@ -6,8 +6,9 @@ Within a batch the latest entry about a holder replaces earlier ones.
 A batch wakes each of n clients. If n clients start at once, n small batches would wake clients n
 squared times. So batches are paced. Each batch has a cost: the processor time that all clients need
 for it. The server pauses for a multiple of that cost. It may postpone pauses of ``_BURST`` seconds
-in all, so that batches leave at once as long as there are few. After that, entries collect until
-the pause is over.
+in all, so that batches leave at once as long as there are few. After that, it pauses for all of
+them, and entries collect until the pause is over. So if thousands start at once, a few of them use
+up the burst, and one batch has the answers to all others.
 
 A list of all peers costs n squared by itself, because n clients read n records. So lists have
 pauses of their own, as long as the cost of the list or half an expiry, whichever is shorter, and no
@@ -139,6 +140,7 @@ class Outbox:
         """True if servers share a registry, so that they do not send changes to each other."""
         self._expiry = expiry
         self._rested_at = 0.0
+        self._batch_from = 0.0
         self._lists_from = 0.0
         self._times_from = 0.0
         self._times: list[bytes] = []
@@ -309,7 +311,7 @@ class Outbox:
     def poll(self, now: float) -> BusMessage | None:
         """Return the next message, or None. A batch that is due becomes messages here."""
         if not self._ready:
-            if self._is_pending and now >= self._rested_at - _BURST:
+            if self._is_pending and now >= self._batch_from:
                 self._flush_batch(now)
             if self._lists and now >= self._lists_from:
                 self._flush_lists()
@@ -343,9 +345,8 @@ class Outbox:
 
     def next_due(self) -> float | None:
         """Return the time at which the next message is due."""
-        batch = self._rested_at - _BURST if self._is_pending else None
         return earliest(
-            batch,
+            self._batch_from if self._is_pending else None,
             self._times_leave_from - _BURST if self._times else None,
             self._lists_from if self._lists else None,
             self._group_lists_from if self._awaits_group_list else None,
@@ -382,8 +383,9 @@ class Outbox:
         self._flush_snapshots()
         self._flush_statuses()
         cost = self._cost(islice(self._ready, before, None))
-        latest = now + _BURST + min(_LONGEST_REST, self._expiry / 10)
+        latest = now + min(_LONGEST_REST, self._expiry / 10)
         self._rested_at = min(max(now, self._rested_at) + cost / _SHARE, latest)
+        self._batch_from = now if self._rested_at <= now + _BURST else self._rested_at
 
     def _flush_lists(self) -> None:
         to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY

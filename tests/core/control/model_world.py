@@ -297,8 +297,8 @@ _IRRELEVANT: Final = frozenset(
         # the cluster's time, which no message here carries
         *("clock", "_clock"),
         # the pauses between batches, which are short as long as there are few clients
-        *("_rested_at", "_times_from", "_lists_from", "_group_lists_from", "_announces"),
-        *("_lookups", "_data_rates"),
+        *("_rested_at", "_batch_from", "_times_from", "_lists_from", "_group_lists_from"),
+        *("_announces", "_lookups", "_data_rates"),
         # lists of peers, which the model loses, and requests for them
         *("roster", "_lists", "_watched_at", "_backoff", "_pending_lookups", "_ghosts_until"),
         *("needs_lists", "_sender", "_groups", "_interest", "interest"),

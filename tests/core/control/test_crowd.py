@@ -48,6 +48,38 @@ def test_each_client_is_acknowledged_by_itself_and_very_many_together() -> None:
     assert [record.id for record in PEER.every(news)] == list(crowd)
 
 
+def test_of_a_crowd_a_few_use_up_the_burst_and_one_batch_answers_all_others() -> None:
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.5)
+    machine, now = server.machine, bus.now
+    batches: list[int] = []
+
+    def flush() -> None:
+        acked = 0
+        while (out := machine.poll_transmit()) is not None:
+            message = decode_message_untrusted(out.data)
+            if message.command == Command.ACK:
+                acked += max(1, len(ACKED.every(message)))
+        batches.extend([acked] if acked else [])
+
+    for number in range(3, 4003, 2):
+        now += 15e-6
+        machine.handle_message(now, Announce(number, number).encode())
+        flush()
+    while sum(batches) < 2000:
+        due = machine.poll_timeout()
+        assert due is not None
+        now = due
+        machine.handle_timeout(now)
+        flush()
+    *alone, others = batches
+    assert set(alone) == {1}
+    assert len(alone) < 20
+    assert others == 2000 - len(alone)
+    assert now < bus.now + 0.1
+
+
 def test_of_an_ack_for_many_a_client_decodes_its_own_part_only() -> None:
     bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
