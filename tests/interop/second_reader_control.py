@@ -301,7 +301,7 @@ COMMANDS: dict[tuple[int, str], str] = {
     (0x01, "server"): "VERSION? FEATURES? NONCE? STATE? VIEW? MEMBER* ROSTER? TIME? TIME_REQUEST?",
     (0x02, "client"): "NONCE? VERSION? FEATURES? CANDIDATE* KEY? NAME?",
     (0x03, "server"): "NONCE?",
-    (0x03, "server, to all"): "ACKED*",
+    (0x03, "server, to several"): "ACKED*",
     (0x04, "server"): "NONCE? REASON?",
     (0x05, "client"): "NONCE?",
     (0x05, "server"): "NONCE?",
@@ -337,8 +337,9 @@ def _takes(command: int, speaker: str, simulation: int, receiver: Receiver) -> s
     if command >= FIRST_USER_COMMAND:
         return USER_COMMANDS[speaker]
     demand(command not in BETWEEN_SERVERS or receiver == "server", "servers say it to servers")
-    to_all = COMMANDS.get((command, f"{speaker}, to all")) if simulation in (0, 1) else None
-    takes = COMMANDS.get((command, speaker)) if to_all is None else to_all
+    is_to_several = simulation == 1 or simulation % 2 == 0
+    to_several = COMMANDS.get((command, f"{speaker}, to several")) if is_to_several else None
+    takes = COMMANDS.get((command, speaker)) if to_several is None else to_several
     if takes is None:
         raise Malformed(f"a {speaker} does not say {command:#x}")
     return takes

@@ -100,7 +100,7 @@ def _server_heartbeat(said: Said) -> server.ServerHeartbeat:
 
 
 def _ack(said: Said) -> server.IdAck:
-    if said.to in (0, 1):
+    if said.to == 1 or said.to % 2 == 0:
         return server.IdAck(said.sender, said.all(DataId.ACKED), said.to)
     return server.IdAck(said.sender, (Holder(said.to, said.nonce),))
 

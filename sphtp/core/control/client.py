@@ -25,7 +25,7 @@ from sphtp.core.control.outputs import (
     Subscribe,
     Unsubscribe,
     UserMessage,
-    topic,
+    replace_topics,
 )
 from sphtp.core.control.records import (
     MAX_MEMBERS,
@@ -50,10 +50,11 @@ from sphtp.core.control.server_messages import (
 )
 from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.control.vocabulary import (
-    FEATURES,
     NO_NONCE,
     RESTRICTED,
+    SHARDED,
     Reason,
+    client_topics,
     draw_client_id,
     draw_nonce,
 )
@@ -84,15 +85,16 @@ class ClientIdentity:
         self._queue: deque[Subscribe | Unsubscribe] = deque()
 
     def draw(self, taken: Container[int]) -> None:
-        """Take another id and nonce. Subscribe to the new id, then unsubscribe from the old one."""
-        old, number = self.holder.id, next(self._ids, None) or draw_client_id(self._entropy, taken)
+        """Take another id and nonce.
+
+        Subscribe to the topics of the new id, then unsubscribe from those of the old one.
+        """
+        number = next(self._ids, None) or draw_client_id(self._entropy, taken)
+        before, after = client_topics(self.holder.id), client_topics(number)
         self.holder = Holder(number, draw_nonce(self._secrets))
         self.holders.append(self.holder)
         self.acknowledged_by.clear()
-        if old != number:
-            self._queue.append(Subscribe(topic(number)))
-            if old:
-                self._queue.append(Unsubscribe(topic(old)))
+        self._queue += replace_topics(before, after)
 
     def give_up(self) -> None:
         """Give the id up: remove the nonce, so that late answers have no effect."""
@@ -429,7 +431,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._reader.acked = ACKED.of(self._identity.holder).encode()
         self._readdressed = 0
         self._directory.lease.announced_at = now
-        features = FEATURES | RESTRICTED * self._interest.is_restricted
+        features = SHARDED | RESTRICTED * self._interest.is_restricted
         self._sender.announce(self._identity.holder, features)
         heartbeat, deadline = self._timers.next_heartbeat(self._entropy), self._timers.announcing
         self.alarms.set(E.HEARTBEAT_DUE, now + heartbeat)
@@ -456,7 +458,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             self._sender.lookup(self._identity.holder, server=server)
 
     def _announce(self, now: float) -> None:
-        features = FEATURES | RESTRICTED * self._interest.is_restricted
+        features = SHARDED | RESTRICTED * self._interest.is_restricted
         self._sender.announce(self._identity.holder, features)
         lease = self._directory.lease
         lease.announced_at = now if lease.announced_at is None else lease.announced_at

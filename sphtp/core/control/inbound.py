@@ -10,9 +10,9 @@ from sphtp.core.control.server_messages import AnyMessage, Known
 from sphtp.core.control.vocabulary import (
     EVERYBODY,
     USER_COMMANDS,
-    WITHOUT_PRESENCE,
     Command,
     DataId,
+    is_client_id,
 )
 from sphtp.errors import RemoteError, WireError, untrusted
 
@@ -25,7 +25,6 @@ _MEMBER: Readers = {**server_messages.READERS, **server_messages.MEMBER_READERS}
 _SERVER_RECORDS: RecordReaders = server_messages.RECORD_READERS
 _MEMBER_RECORDS: RecordReaders = {**_SERVER_RECORDS, **server_messages.MEMBER_RECORD_READERS}
 _TO_ALL = EVERYBODY.to_bytes(4, "little")
-_MANY = (EVERYBODY, WITHOUT_PRESENCE)
 _LIST = Command.PEERS.to_bytes(2, "little") + DataId.PART.to_bytes(2, "little")
 """Command and first parameter of a message with a part of a list. Messages with single records
 have no such parameter.
@@ -83,7 +82,7 @@ class MessageReader:
         if sender <= 1 or (not is_server and (self._for_client or simulation != sender)):
             self._counters.add(Count.FOREIGN)
             return None
-        if self.acked and command == Command.ACK and simulation in _MANY:
+        if self.acked and command == Command.ACK and not is_client_id(simulation):
             # The parameter contains 95 random bits, so its bytes stand nowhere else by chance.
             if self.acked not in data:
                 return None

@@ -5,14 +5,15 @@ before any Python runs. Servers publish presence under 0, so that a client that 
 wakes for each peer that enters. A client that restricts its interest does not subscribe to 0, but
 to topics without the presence of other groups:
 
-- its own id, as always;
+- its own id and its shard, as always;
 - 1, for messages to all clients that are not presence: copies of heartbeats, of departures of
   servers and of commands of the application, and acknowledgements of many clients;
 - one topic for each group that it watches, for the records of the group's members.
 
-Group topics are even. No other topic but 0 is even: clients have odd ids, and servers publish
-messages for servers on sockets of their own. A topic is a hash of the group's name. If two groups
-have the same one of the 2^31 topics, a client that watches one of them gets the records of both.
+Group topics are even, and higher than 0 and the topics of shards. No other topics are even: clients
+have odd ids, and servers publish messages for servers on sockets of their own. A topic is a hash of
+the group's name. If two groups have the same one of the 2^31 topics, a client that watches one of
+them gets the records of both.
 
 A server publishes under a group's topic only as long as a client watches the group. Each such
 message costs the other clients one filtered message. A watch is soft state, as in IGMP: at the
@@ -30,9 +31,9 @@ from hashlib import sha256
 from typing import Final
 
 from sphtp.core.control.lists import Fingerprints
-from sphtp.core.control.outputs import Subscribe, Unsubscribe, topic
+from sphtp.core.control.outputs import Subscribe, Unsubscribe, replace_topics
 from sphtp.core.control.records import MAX_LOOKED_UP, Digest, PeerRecord, check_groups
-from sphtp.core.control.vocabulary import EVERYBODY, WITHOUT_PRESENCE, is_server_id
+from sphtp.core.control.vocabulary import EVERYBODY, FIRST_GROUP_TOPIC, WITHOUT_PRESENCE
 
 NOTHING: Final = Digest(0, 0)
 """The digest of an empty list of records."""
@@ -44,12 +45,13 @@ _REMEMBERED: Final = 4096
 @lru_cache(maxsize=_REMEMBERED)
 def group_topic(group: str) -> int:
     """Return the simulation id under which the members of a group are published."""
-    return int.from_bytes(sha256(group.encode()).digest()[:4], "little") & ~1 or 2
+    number = int.from_bytes(sha256(group.encode()).digest()[:4], "little")
+    return max(number & ~1, FIRST_GROUP_TOPIC)
 
 
 def is_group_topic(simulation: int) -> bool:
     """Return True if ``simulation`` can be the topic of a group."""
-    return is_server_id(simulation)
+    return simulation >= FIRST_GROUP_TOPIC and simulation & 1 == 0
 
 
 def topics_of(record: PeerRecord) -> frozenset[int]:
@@ -81,8 +83,7 @@ class Interest:
             watched = frozenset(map(group_topic, check_groups(groups)))
             topics = watched | {WITHOUT_PRESENCE}
         self._groups = watched
-        self._queue += [Subscribe(topic(each)) for each in sorted(topics - self.topics)]
-        self._queue += [Unsubscribe(topic(each)) for each in sorted(self.topics - topics)]
+        self._queue += replace_topics(self.topics, topics)
         self.topics = topics
         self.is_restricted = groups is not None
 

@@ -61,6 +61,14 @@ def topic(simulation: int) -> bytes:
     return simulation.to_bytes(4, "little")
 
 
+def replace_topics(before: frozenset[int], after: frozenset[int]) -> list[Subscribe | Unsubscribe]:
+    """Return the commands that replace topics: subscribe to new, then unsubscribe from old ones."""
+    commands: list[Subscribe | Unsubscribe] = []
+    commands += [Subscribe(topic(each)) for each in sorted(after - before)]
+    commands += [Unsubscribe(topic(each)) for each in sorted(before - after)]
+    return commands
+
+
 @dataclass(frozen=True, slots=True)
 class Established:
     """The event that every server that has to acknowledge the client's id has done so."""

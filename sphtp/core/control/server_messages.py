@@ -31,10 +31,10 @@ from sphtp.core.control.vocabulary import (
     STUN,
     USER_PARAMETERS,
     VERSION,
-    WITHOUT_PRESENCE,
     Command,
     MemberState,
     Reason,
+    is_client_id,
 )
 from sphtp.errors import WireError
 
@@ -86,8 +86,8 @@ class IdAck:
     def encode(self) -> bytes:
         """Encode the message.
 
-        With one holder it is for that client alone. With several it is for all clients, or for
-        those without presence, by ``to``.
+        With one holder it is for that client alone. With several it is for the clients that
+        subscribe to ``to``: all, those without presence, or those of a shard.
         """
         if len(self.holders) == 1:
             holder = self.holders[0]
@@ -287,7 +287,7 @@ def _read_heartbeat(data: bytes) -> ServerHeartbeat:
 
 def _read_ack(data: bytes) -> IdAck:
     message = decode_message(data)
-    if message.simulation in (EVERYBODY, WITHOUT_PRESENCE):
+    if not is_client_id(message.simulation):
         return IdAck(message.sender, codec.ACKED.every(message), message.simulation)
     nonce = codec.NONCE.first(message) or NO_NONCE
     return IdAck(message.sender, (Holder(message.simulation, nonce),))

@@ -15,6 +15,9 @@ FEATURES = 0
 RESTRICTED = 1
 """The feature bit of a client that does not subscribe to ``EVERYBODY``."""
 
+SHARDED = 4
+"""The feature bit of a client that subscribes to the topic of its shard."""
+
 STUN = 2
 """The feature bit of a server that answers STUN at the UDP port with the number of its ``pub``
 port.
@@ -125,6 +128,16 @@ WITHOUT_PRESENCE = 1
 """The simulation id of messages, mostly copies, for clients that do not subscribe to ``EVERYBODY``.
 """
 
+SHARDS = 8
+"""The shards of the client ids.
+
+With as many, each shard of the 14,336 clients that a server can have fits into one message of
+acknowledgements.
+"""
+
+FIRST_GROUP_TOPIC = 2 * SHARDS + 2
+"""The lowest topic of a group, after those of the shards."""
+
 NO_NONCE = 0
 """The nonce of programs with plain SphTP, the original protocol, which has no nonces; never drawn.
 """
@@ -156,6 +169,16 @@ def is_server_id(number: int) -> bool:
 def is_client_id(number: int) -> bool:
     """Return True if ``number`` can be a client's id: odd, and not 1."""
     return number > 1 and number & 1 == 1
+
+
+def shard_topic(client: int) -> int:
+    """Return the simulation id of messages for a client's shard: an even number from 2 to 16."""
+    return client % (2 * SHARDS) + 1
+
+
+def client_topics(client: int) -> frozenset[int]:
+    """Return the topics that depend on a client's id: the id, and that of its shard. 0 has none."""
+    return frozenset((client, shard_topic(client)) if client else ())
 
 
 def _draw(entropy: Entropy, parity: int, taken: Container[int]) -> int:

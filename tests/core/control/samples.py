@@ -58,6 +58,7 @@ FROM_SERVER: list[Any] = [
     server.IdAck(4, (Holder(7, 0),)),
     server.IdAck(4, (Holder(7, 5), Holder(9, 6))),
     server.IdAck(4, (Holder(7, 5), Holder(9, 6)), 1),
+    server.IdAck(4, (Holder(7, 5), Holder(23, 6)), 8),
     server.IdNack(4, 7, 5, Reason.CONFLICT),
     server.ServerLeave(4, 5),
     server.Peers(4, 0, (RECORD, PLAIN)),

@@ -1,5 +1,7 @@
 """Many clients at once: what is said per client is said together."""
 
+from collections import Counter
+
 import pytest
 
 from sphtp.core.control.client_messages import Announce, Lookup
@@ -15,7 +17,16 @@ from sphtp.core.control.codec import (
 )
 from sphtp.core.control.counters import Count
 from sphtp.core.control.records import Candidate, Holder
-from sphtp.core.control.vocabulary import EVERYBODY, Command
+from sphtp.core.control.settings import ControlTimers, ServerLimits
+from sphtp.core.control.vocabulary import (
+    EVERYBODY,
+    FEATURES,
+    RESTRICTED,
+    SHARDED,
+    WITHOUT_PRESENCE,
+    Command,
+    shard_topic,
+)
 from sphtp.testing.cluster import SimulatedCluster
 from tests.core.control.helpers import Node, is_established, said
 from tests.soaked import soaked
@@ -80,16 +91,17 @@ def test_of_a_crowd_a_few_use_up_the_burst_and_one_batch_answers_all_others() ->
     assert now < bus.now + 0.1
 
 
-def test_of_an_ack_for_many_a_client_decodes_its_own_part_only() -> None:
+@pytest.mark.parametrize("to", [EVERYBODY, 8])
+def test_of_an_ack_for_many_a_client_decodes_its_own_part_only(to: int) -> None:
     bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
-    client = bus.client("client")
+    client = bus.client("client", ids=iter((7,)))
     bus.run_until(lambda: client.is_in(ClientState.ANNOUNCING))
     own = Holder(client.machine.id, client.machine.nonce)
-    others = (ACKED.of(Holder(7, 7)), Parameter(ACKED.id, b"short"))
+    others = (ACKED.of(Holder(9, 7)), Parameter(ACKED.id, b"short"))
 
     def hear(*acked: Parameter) -> bool:
-        message = Message(EVERYBODY, server.machine.id, Command.ACK, acked)
+        message = Message(to, server.machine.id, Command.ACK, acked)
         client.machine.handle_message(bus.now, message.encode())
         assert client.machine.counters[Count.MALFORMED] == 0
         return is_established(client)
@@ -131,6 +143,54 @@ def test_a_heartbeat_takes_the_batch_along_and_the_next_batch_waits_for_it() -> 
     due = machine.poll_timeout()
     assert due is not None
     assert due > now + 0.5
+
+
+def test_acks_that_do_not_fit_one_message_go_to_shards_of_the_clients_with_that_feature() -> None:
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.5)
+    ids = range(3, 8003, 2)
+    features = (SHARDED, SHARDED | RESTRICTED, FEATURES, RESTRICTED)
+    announced = [Announce(n, n, features=features[n // 2 % 4]) for n in ids]
+    answers = [m for m in batch(bus, server, *announced) if m.command == Command.ACK]
+    acked = {m.simulation: [holder.id for holder in ACKED.every(m)] for m in answers}
+    assert len(acked) == len(answers)
+    assert acked.pop(EVERYBODY) == [n for n in ids if n // 2 % 4 == 2]
+    assert acked.pop(WITHOUT_PRESENCE) == [n for n in ids if n // 2 % 4 == 3]
+    others = [n for n in ids if n // 2 % 4 < 2]
+    shards = {shard_topic(n) for n in others}
+    assert acked == {to: [n for n in others if shard_topic(n) == to] for to in shards}
+    assert shards <= set(range(2, 18, 2))
+
+
+def start(number: int, servers: int) -> tuple[float, float]:
+    """Start clients at once. Return the acks, and all messages, that one receives in 0.5 s."""
+    bus = SimulatedCluster(timers=ControlTimers())
+    most = max(4096, number)
+    limits = ServerLimits(most, most, most, max_answers=2 * most)
+    first = bus.server(0, new_cluster=True, limits=limits)
+    others = [bus.server(n, join=[0], limits=limits) for n in range(1, servers)]
+    while any(len(server.machine.view.active) < servers for server in (first, *others)):
+        bus.run(0.25)
+    clients = [bus.client(f"{n}", range(servers), presence=[]) for n in range(number)]
+    bus.run(0.5)
+    # Not all of them in one assertion: a description of thousands would take gigabytes.
+    assert sum(map(is_established, clients)) == number
+    kinds = Counter(data[8] for client in clients for data in client.received)
+    return kinds[Command.ACK] / number, kinds.total() / number
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "servers"),
+    [(400, 4000, 1), pytest.param(1000, 10_000, 10, marks=pytest.mark.soak)],
+)
+def test_a_client_receives_no_more_messages_in_a_larger_start(
+    few: int, many: int, servers: int
+) -> None:
+    few_acks, few_messages = start(few, servers)
+    many_acks, many_messages = start(many, servers)
+    assert servers <= many_acks <= few_acks < 1.1 * servers
+    assert many_messages <= few_messages < 2.1 * servers + 1
 
 
 def test_plain_clients_are_acknowledged_one_by_one() -> None:

@@ -193,6 +193,17 @@ def test_servers_that_agree_are_asked_together_and_another_one_by_itself() -> No
     assert servers[1].machine.id in {TARGET.first(message) for message in asked}
 
 
+def test_a_list_of_a_group_never_goes_to_a_shard() -> None:
+    bus = SimulatedCluster()
+    server = active_server(bus)
+    ask(bus, server, Announce(7, 5))
+    watches = tuple(Watch(topic, Digest(9, 9)) for topic in range(2, 20, 2))
+    bus.inject(server, Lookup(7, 5, watches=watches).encode())
+    bus.run(3)
+    lists = [m.simulation for m in said(server, Command.PEERS) if PART.first(m) is not None]
+    assert lists == [18]
+
+
 def test_lists_of_many_groups_leave_together() -> None:
     """A list by itself would cost every client a wake-up, also those that filter it."""
     bus = SimulatedCluster()

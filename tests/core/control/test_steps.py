@@ -55,7 +55,7 @@ def test_4_and_5_an_odd_id_is_drawn_subscribed_to_and_announced_until_answered()
     client = bus.client("x", ids=iter((7, 9)))
     bus.run_until(lambda: client.is_in(ClientState.ANNOUNCING))
     bus.cut(client, server)
-    assert client.commands[2:] == [Subscribe(topic(7))]
+    assert client.commands[2:] == [Subscribe(topic(7)), Subscribe(topic(8))]
     bus.run(2.9)
     announces = said(client, Command.ANNOUNCE)
     assert len(announces) >= 3
@@ -63,7 +63,12 @@ def test_4_and_5_an_odd_id_is_drawn_subscribed_to_and_announced_until_answered()
         (7, 7, client.machine.nonce)
     }
     bus.run_until(lambda: client.machine.id == 9)
-    assert client.commands[3:] == [Subscribe(topic(9)), Unsubscribe(topic(7))]
+    assert client.commands[4:] == [
+        Subscribe(topic(9)),
+        Subscribe(topic(10)),
+        Unsubscribe(topic(7)),
+        Unsubscribe(topic(8)),
+    ]
 
 
 def test_6_to_8_a_free_id_is_registered_and_acknowledged() -> None:
