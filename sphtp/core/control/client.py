@@ -233,7 +233,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._directory.start()
 
     def handle_connected(self, now: float) -> None:
-        """Send a heartbeat or an announcement at once, because a bus connection came up.
+        """Send a heartbeat, an announcement or both at once, because a bus connection came up.
 
         It has no effect while the client neither announces nor holds an id.
         """

@@ -7,7 +7,7 @@ to topics without the presence of other groups:
 
 - its own id and its shard, as always;
 - 1, for messages to all clients that are not presence: copies of heartbeats, of departures of
-  servers and of commands of the application, and acknowledgements of many clients;
+  servers and of commands of the application, and acknowledgements of several clients;
 - one topic for each group that it watches, for the records of the group's members.
 
 Group topics are even, and higher than 0 and the topics of shards. No other topics are even: clients
@@ -64,7 +64,7 @@ class Interest:
 
     def __init__(self, groups: Iterable[str] | None = None) -> None:
         self.topics: frozenset[int] = frozenset()
-        """The simulation ids to which this client subscribes, besides its own id."""
+        """The simulation ids to which this client subscribes, besides its id and its shard."""
         self.is_restricted = False
         """True if the client does not follow all peers."""
         self._groups: frozenset[int] | None = None

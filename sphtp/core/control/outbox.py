@@ -193,7 +193,10 @@ class Outbox:
             self._nacks[holder] = reason
 
     def introduce(self, client: int, *, replicates: bool) -> None:
-        """Add a new or changed client, for all clients and, with ``replicates``, all servers."""
+        """Add a new or changed client, for all clients and, with ``replicates``, all servers.
+
+        Servers that share a registry take it from there instead.
+        """
         topics = self._groups.put(self._records[client])
         for to in (EVERYBODY, *filter(self._watched.__contains__, topics)):
             self._entered.setdefault(to, {})[client] = None
@@ -205,7 +208,10 @@ class Outbox:
         self._registered[client] = None
 
     def depart(self, gone: GoneHolder, *, replicates: bool) -> None:
-        """Add a departure, for all clients and, with ``replicates``, all servers."""
+        """Add a departure, for all clients and, with ``replicates``, all servers.
+
+        Servers that share a registry take it from there instead.
+        """
         holder = Holder(gone.id, gone.nonce)
         for to in (EVERYBODY, *filter(self._watched.__contains__, self._groups.drop(gone.id))):
             self._gone.setdefault(to, {})[holder] = gone.reason
@@ -257,11 +263,11 @@ class Outbox:
             self._lists[client] = None
 
     def request_snapshot(self, now: float, server: int) -> None:
-        """Request from a server a list of all clients whose heartbeats it receives."""
+        """Request from a server a list of the clients that it sponsors."""
         self.send(now, BusAudience.SERVERS, SnapshotRequest(self.sender, server).encode())
 
     def answer_snapshot(self, server: int) -> None:
-        """Send one server a list of all clients whose heartbeats this server receives."""
+        """Add a list of the clients that this server sponsors, for another server."""
         if self._has_room(len(self._snapshots)):
             self._snapshots[server] = None
 
@@ -386,7 +392,8 @@ class Outbox:
     def _flush_batch(self, now: float) -> None:
         """Encode the batch as messages: departures, records, answers, but no lists.
 
-        The next batch leaves by itself after the pause for this one.
+        The next batch waits for the pause of this one, unless the pause is postponed, or a message
+        of ``send`` takes the batch along.
         """
         before = len(self._ready)
         self._flush_gone()

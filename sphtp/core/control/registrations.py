@@ -23,7 +23,8 @@ registered different holders of one id, and ``SharedAdmission._supersede`` refus
 the store has replaced.
 
 ``Registrations`` holds the registered clients and their sponsors. The sponsor of a client is this
-server if it receives the client's messages, else a server that has reported the client.
+server if it receives the client's messages, or if it has lost the sponsor before; else a server
+that has reported the client.
 ``Registrations`` reports each change to clients, servers and the application. ``Replication`` keeps
 the lists of all servers equal: servers send each change at once, and a snapshot if a change was
 lost.

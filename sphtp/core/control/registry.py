@@ -4,8 +4,8 @@ A reserved id has no holder: it was released a short time ago, or an unregistere
 heartbeats with it. Only its last holder may get it, unless this holder gave it up.
 
 For each server, the *sponsor* of a client is this server itself if it receives the client's
-messages, else another server that has reported the client. A client expires only at servers that
-are their own sponsor of it.
+messages, or if it has lost the sponsor before; else another server that has reported the client. A
+client expires only at servers that are their own sponsor of it.
 
 A ``MemoryRegistry`` belongs to one server, and servers replicate their lists. A ``SharedRegistry``
 is one server's access to a store that all servers share. Only this store decides on ids and on the
