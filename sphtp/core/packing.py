@@ -326,7 +326,7 @@ class Parts:
     The body is bytes, a view or an array.
     """
 
-    __slots__ = ("__weakref__", "body", "head", "is_for_many", "size")
+    __slots__ = ("__weakref__", "body", "head", "size", "step")
 
     def __init__(self, head: bytes, body: Any = None) -> None:
         self.head = head
@@ -334,8 +334,8 @@ class Parts:
         self.size = len(head)
         if body is not None:
             self.size += len(body) if type(body) is bytes else body.nbytes
-        self.is_for_many = False
-        """True if the payload goes to several peers, which can all read one copy of it."""
+        self.step: int | None = None
+        """The step of a contribution, whose peers can all read one copy of it; None for others."""
 
     def __len__(self) -> int:
         return self.size

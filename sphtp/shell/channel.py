@@ -26,7 +26,7 @@ from sphtp.core.channel.message_port import OFFERED
 from sphtp.core.channel.reassembly import MessageProgress
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import Delivery
-from sphtp.core.channel.shared_memory import DESCRIPTOR_SIZE
+from sphtp.core.channel.shared_memory import DESCRIPTOR_SIZE, Region
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.core.packing import NO_LIMIT, PLAIN, Parts
 from sphtp.core.printable import peer_label
@@ -835,23 +835,23 @@ class Channel(trio.abc.Channel[T]):
             if segment.is_descriptor(payload):
                 if start < at:
                     values += self._encoding.decode_many_untrusted(payloads[start:at])
-                values += self._read_shared_untrusted(segment, payload)
+                with suppress(RemoteError):
+                    opened = segment.open_untrusted(payload)
+                    values += self._read_shared_untrusted(segment, *opened)
+                    self._connection.port.count_shared_received(opened[0].size)
                 start = at + 1
         if start < len(payloads):
             values += self._encoding.decode_many_untrusted(payloads[start:])
         return values
 
-    def _read_shared_untrusted(self, segment: InboundSegment, descriptor: bytes) -> list[Any]:
+    def _read_shared_untrusted(
+        self, segment: InboundSegment, region: Region, payload: memoryview
+    ) -> list[Any]:
         """Return the message in a region in a list, empty if it is malformed; free the region."""
         assert self._memory is not None
-        try:
-            region, payload = segment.open_untrusted(descriptor)
-        except RemoteError:
-            return []
         # A view of a small array would occupy a region for little.
         is_copied = self._memory.is_copied or len(payload) < self._memory.threshold
         values = self._encoding.decode_shared_untrusted(payload, is_copied=is_copied)
-        self._connection.port.count_shared_received(len(payload))
         if values and (values[0] is payload or (not is_copied and is_view(values[0]))):
             segment.lend(region, values[0])
         else:
@@ -941,10 +941,14 @@ class ServiceChannel(Channel[Any]):
         self._deliver = deliver
         self._few = 0
 
-    def await_shared(self) -> bool:
-        """Have the function called for the next message by shared memory; False if one is there."""
+    def await_shared(self, number: int) -> bool:
+        """Have the function called for the next message by shared memory.
+
+        Return False if a message is there already, or the notice with this number.
+        """
         segment = None if self._memory is None else self._memory.inbound
-        return segment is None or segment.await_entry()
+        is_armed = segment is None or (segment.await_entry() and not segment.has_notice(number))
+        return is_armed and not self._connection.port.readable
 
     def stop_waiting(self) -> None:
         """Undo ``await_shared``: the next messages by shared memory cause no call."""
@@ -956,6 +960,34 @@ class ServiceChannel(Channel[Any]):
     def has_ended(self) -> bool:
         """True if no message follows those that have arrived."""
         return self._closing or self._connection.closed is not None
+
+    def post_notice(self, parts: Parts) -> bool:
+        """Send a contribution as a notice; return False if that is impossible.
+
+        ``OutboundSegment.post`` says when the caller may. Raises as ``send``.
+        """
+        self._check_sendable()
+        segment = None if self._memory is None else self._memory.outbound
+        if segment is None or not HAS_RING or not segment.post(parts):
+            return False
+        self._connection.port.count_beside_sent(parts.size)
+        return True
+
+    def has_notice(self, number: int) -> bool:
+        """Return True if the next notice has this number."""
+        segment = None if self._memory is None else self._memory.inbound
+        return segment is not None and segment.has_notice(number)
+
+    def take_notice(self, least: int, before: float) -> Any:
+        """Return the payload of the next notice with a number from ``least`` on, below ``before``.
+
+        Return None if there is none. Raises ``RemoteError`` if the notice is malformed.
+        """
+        segment = None if self._memory is None else self._memory.inbound
+        if segment is None or (opened := segment.take_notice_untrusted(least, before)) is None:
+            return None
+        self._connection.port.count_notice_received(opened[0].size)
+        return self._read_shared_untrusted(segment, *opened)[0]
 
     @property
     def has_ready(self) -> bool:

@@ -17,16 +17,17 @@ So a contribution by shared memory is taken in one of three ways: by ``_take_ste
 polls; by ``_deliver``, after an event of the one member that ``_take_or_await`` chose, while the
 task sleeps; and when the next step begins, if the program computes.
 
-**Copies.** A large array is copied from the caller's memory into a segment that all peers on this
-host read. It is copied again only if a peer may still need it when the step is over. A smaller one
-is copied into the segment of each peer. A received array stays in its segment as long as others may
-lack it, and is copied once, for the program. A contribution of less than 16 KiB is copied out of
-the segment at once: to free its region later costs more. In a group of two, nobody else can lack a
-contribution. So its region is free at the end of the step, and the next one is written to the same
-memory, which is in the caches. Each further copy of 400 kB would cost a fifth of a step of two
-workers, because fresh memory of that size costs a hundred page faults. So the copy goes into the
-memory of an earlier array that the program has dropped. With ``array_views`` there is no such copy:
-the program reads the memory to which the peer wrote.
+**Copies.** A contribution is copied from the caller's memory once, into the segment that all peers
+on this host read, or once for each peer if that segment is full: see the notices of
+``core.channel.shared_memory``. It is copied again only if a peer may still need it when the step is
+over. A received array stays in its segment as long as
+others may lack it, and is copied once, for the program. A contribution of less than 16 KiB is
+copied out of the segment at once: to free its region later costs more. In a group of two, nobody
+else can lack a contribution. So its region is free at the end of the step, and the next one is
+written to the same memory, which is in the caches. Each further copy of 400 kB would cost a fifth
+of a step of two workers, because fresh memory of that size costs a hundred page faults. So the copy
+goes into the memory of an earlier array that the program has dropped. With ``array_views`` there is
+no such copy: the program reads the memory to which the peer wrote.
 """
 
 import math
@@ -94,9 +95,6 @@ LEAVING_TIME: Final = 5.0
 
 FAREWELL: Final = 0.5
 """The most seconds for which a member whose program has failed can announce that."""
-
-LARGE: Final = 65_536
-"""The bytes of a contribution from which it is copied once for all peers."""
 
 REUSED: Final = 65_536
 """The bytes of an array from which its memory is used again."""
@@ -343,7 +341,8 @@ class LockstepGroup(ScopedService):
     def _has_arrived(self, peer_id: int) -> bool:
         """Return True if a message of a member has arrived for which no task was woken."""
         channel = self._channels.get(self._connected.get(peer_id, 0))
-        return channel is not None and channel.has_ready
+        step = self._steps.step
+        return channel is not None and (channel.has_notice(step) or channel.has_ready)
 
     @property
     def malformed(self) -> int:
@@ -407,10 +406,9 @@ class LockstepGroup(ScopedService):
                 f"step {step} is under way; after a cancellation, resume() waits for it"
             )
         data = pack_parts(value, contribution_head(step))
+        data.step = step
         if data.size > self._carried:
             self._check_size(data.size)
-        if data.size >= LARGE:
-            data.is_for_many = len(self._channels) > 1
         self._machine.contribute(data, None if with_ is None else self._keys_of(with_))
         self._contributed_at = self._time()
         if self._watchers.channels:
@@ -599,7 +597,11 @@ class LockstepGroup(ScopedService):
         try:
             while outgoing:
                 data = outgoing[0]
-                is_held |= channel.hold_nowait(data, is_packeted=type(data) is not Parts)
+                if not isinstance(data, Parts):
+                    is_held |= channel.hold_nowait(data, is_packeted=True)
+                elif data.step != self._steps.begun or not channel.post_notice(data):
+                    # Contributions to earlier steps, for a newcomer, need the order of the lane.
+                    is_held |= channel.hold_nowait(data)
                 outgoing.popleft()
             if self._blocked:
                 self._blocked.pop(number, None)
@@ -695,8 +697,9 @@ class LockstepGroup(ScopedService):
             # Messages that woke no task arrived earlier. They are taken first, so that the machine
             # sees the right member as the last one.
             self._take_missing(but=number)
-        # A channel that has ended raises after its last message.
-        while self._take(number) and channel.has_ended:
+        # Nothing would wake this member for what it leaves. An error after the last message reports
+        # the end.
+        while self._take(number):
             pass
         if number in self._blocked:
             self._send(number, self._blocked[number])
@@ -708,47 +711,61 @@ class LockstepGroup(ScopedService):
         return is_awaited
 
     def _take(self, number: int) -> bool:
-        """Pass all arrived messages of a channel to the machine. Return false if there are none."""
-        channel, machine = self._channels.get(number), self._machine
+        """Pass arrived messages of a channel to the machine. Return false if there are none.
+
+        First the notice for the present step, then the messages, and at the end of the channel all
+        notices. So the machine gets the contributions of a member in the order of their steps,
+        whichever way they came. A notice for a later step stays where it is: the contribution to
+        the present step may be on its way in a packet.
+        """
+        channel, machine, steps = self._channels.get(number), self._machine, self._steps
         if channel is None:
             return False
         now = self._time()
         try:
-            # Nothing would wake this member for messages that it leaves.
-            while messages := channel.take_ready():
-                for data in messages:
-                    self._may_have_outputs |= machine.handle_message_untrusted(now, number, data)
-                if not channel.has_ready:
-                    return True
-            return False
+            notice = channel.take_notice(steps.step, steps.step + 1)
+            if notice is not None:
+                self._may_have_outputs |= machine.handle_message_untrusted(now, number, notice)
+                return True
+            if not channel.has_ready and not channel.has_ended:
+                return False
+            messages = channel.take_ready()
+            if messages and (notice := channel.take_notice(steps.step, steps.step + 1)) is not None:
+                # It came after the first look, and the next contribution behind it in the ring.
+                messages.insert(0, notice)
+            for data in messages:
+                self._may_have_outputs |= machine.handle_message_untrusted(now, number, data)
+            return bool(messages)
         except RemoteError as error:
             machine.counters["malformed"] += 1
             channel.abort(str(error))
             self._lose(number)
         except GONE:
+            with suppress(RemoteError):
+                while (notice := channel.take_notice(steps.step, math.inf)) is not None:
+                    machine.handle_message_untrusted(now, number, notice)
             self._lose(number)
         return True
 
     def _take_missing(self, *, but: int | None = None) -> None:
         """Pass on the messages of the members that the step lacks, except those of one channel."""
         for number in self._machine.awaited:
-            channel = self._channels.get(number)
-            if number != but and channel is not None and channel.has_ready:
+            if number != but:
                 self._take(number)
 
     def _take_step(self) -> bool:
         """Pass arrived messages to the machine. Return true if the program need not wait."""
         if self._steps.opened is not None:
-            for number, channel in tuple(self._channels.items()):
-                if channel.has_ready:
-                    self._take(number)
+            for number in tuple(self._channels):
+                self._take(number)
             if self._may_have_outputs or self._wakers:
                 self._perform()
         return self._steps.opened is None or self._machine.wants_state
 
     def _take_or_await(self) -> bool:
-        """Have one member that the step lacks wake this one, or take messages that have arrived.
+        """Have a member wake this one for the step, or take the messages of it that have arrived.
 
+        It is one of those that the step lacks; before the step has begun, it may be any member.
         Return true if anything was taken.
         """
         opened = self._steps.opened
@@ -769,7 +786,7 @@ class LockstepGroup(ScopedService):
         self._wakers, has_taken = numbers, False
         for number in tuple(numbers):
             channel = self._channels.get(number)
-            if channel is not None and not channel.await_shared():
+            if channel is not None and not channel.await_shared(self._steps.step):
                 self._take_missing(but=number)
                 has_taken |= self._take(number)
         return has_taken

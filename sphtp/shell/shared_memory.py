@@ -49,6 +49,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from math import inf
 from struct import Struct
 from typing import Any, Final, TypeAlias
@@ -61,10 +62,13 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.shared_memory import (
     ALIGNMENT,
     COMMON,
+    COUNTS,
     DATA_START,
     HEAD,
     HELLO_SIZE,
     MARKER_SIZE,
+    NOTICE_WORDS,
+    NOTICES,
     PAGE,
     SEGMENT_SIZE,
     SLOTS,
@@ -74,6 +78,7 @@ from sphtp.core.channel.shared_memory import (
     RegionLedger,
     Rendezvous,
     SegmentTerms,
+    check_region_untrusted,
     decode_descriptor_untrusted,
     decode_hello_untrusted,
     decode_segment_untrusted,
@@ -82,7 +87,9 @@ from sphtp.core.channel.shared_memory import (
     encode_segment,
     is_descriptor,
     read_entry_untrusted,
+    read_notice_untrusted,
     write_entry,
+    write_notice,
 )
 from sphtp.core.packing import Parts
 from sphtp.errors import RemoteError
@@ -93,9 +100,6 @@ IS_SUPPORTED: Final = sys.platform == "linux" and hasattr(os, "memfd_create")
 HAS_RING: Final = platform.machine() in ("x86_64", "AMD64")
 """True if stores become visible to other processors in their order: a reader that sees the new
 ``HEAD`` also sees the entry. On other processors descriptors travel in packets."""
-
-_COUNT: Final = 1 << 32
-"""The modulus of the counts of entries."""
 
 HANDOVER: Final = 5.0
 """The most seconds for passing a segment to the peer. Messages travel by UDP meanwhile."""
@@ -134,6 +138,13 @@ MAPPED: Final = b"\1"
 OVERFLOW_USER: Final = 65_534
 """The user that the kernel reports for users that do not exist in this user namespace."""
 
+YOUNGEST: Final = 4
+"""The regions of the common segment that are tried before a new one. A member whose program keeps
+no array frees a contribution one or two steps later."""
+
+MOST_LOOKS: Final = 8
+"""The most looks into the cells of notices at a time. An honest peer leaves two to skip."""
+
 _CREDENTIALS: Final = Struct("3i")
 _DESCRIPTOR_WIDTH: Final = 4
 _MOST_DESCRIPTORS: Final = 8
@@ -156,10 +167,15 @@ def _make_file(size: int) -> tuple[int, mmap.mmap]:
         raise
 
 
+def _skew(parts: Parts) -> int:
+    """Return the bytes of a region before the payload, which align the items of an array."""
+    # The items are at the end of the payload, behind the head.
+    return 0 if parts.body is None else -len(parts.head) % ALIGNMENT
+
+
 def _write(parts: Parts, ledger: RegionLedger, view: memoryview) -> Region | None:
     """Copy a payload into a new region; return its place, or None if there is no room."""
-    # The items of an array are aligned. They are at the end of the payload, behind the head.
-    skew = 0 if parts.body is None else -len(parts.head) % ALIGNMENT
+    skew = _skew(parts)
     region = ledger.allocate(skew + parts.size)
     if region is None:
         return None
@@ -168,8 +184,30 @@ def _write(parts: Parts, ledger: RegionLedger, view: memoryview) -> Region | Non
     return Region(region.slot, region.generation, start, parts.size)
 
 
+class _Copy:
+    """A region of the common segment, and the segments of the peers that get its payload."""
+
+    __slots__ = ("extent", "generation", "readers", "slot")
+
+    def __init__(self, slot: int, extent: int) -> None:
+        self.slot = slot
+        self.extent = extent
+        self.generation = 0
+        self.readers: list[OutboundSegment] = []
+
+    @property
+    def is_free(self) -> bool:
+        """True if all peers have freed the region."""
+        slot, generation = self.slot, self.generation
+        return all(reader.common_words[slot] == generation for reader in self.readers)
+
+
 class CommonSegment:
     """The segment of a node for payloads that go to several peers: each is written once.
+
+    A region that all its peers have freed is used again as it is, without the ledger, because a
+    simulation sends payloads of one size. The youngest regions are tried first: they are in the
+    caches of the processor.
 
     A channel may end while its peer still reads a region, because the peer was frozen, or has an
     array without a copy. Such a region is never used again. If a segment has lost more than a
@@ -186,10 +224,11 @@ class CommonSegment:
         fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
         self._view = memoryview(self._mapping)
         self._ledger = RegionLedger(size)
-        # The regions by slot, oldest first, each with the segments whose peers have its descriptor.
-        self._readers: dict[int, tuple[Region, list[OutboundSegment]]] = {}
-        # The payload that was copied last, and its region.
-        self._latest: tuple[ref[Parts], Region] | None = None
+        # The regions by slot, the one that was written last at the end.
+        self._copies: dict[int, _Copy] = {}
+        # The payload that came last; its copy and the region of its bytes, or None if there was no
+        # room.
+        self._latest: tuple[ref[Parts], tuple[_Copy, Region] | None] | None = None
         self._channels = 0
         self._lost = 0
         self.is_closed = False
@@ -207,35 +246,50 @@ class CommonSegment:
 
         Return None if there is no room.
         """
-        if self._latest is not None and self._latest[0]() is parts:
-            region = self._latest[1]
+        latest = self._latest
+        if latest is None or latest[0]() is not parts:
+            latest = self._latest = ref(parts), self._copy(parts)
+        if latest[1] is None:
+            return None
+        copy, region = latest[1]
+        copy.readers.append(reader)
+        return region
+
+    def _copy(self, parts: Parts) -> tuple[_Copy, Region] | None:
+        """Copy a payload into a free region; return None if there is none."""
+        skew, ledger, copies = _skew(parts), self._ledger, self._copies
+        size = skew + parts.size
+        for copy in islice(reversed(copies.values()), YOUNGEST):
+            if copy.extent >= size and copy.is_free:
+                region = ledger.renew(copy.slot, size)
+                break
         else:
             self._reclaim()
-            found = _write(parts, self._ledger, self._view)
+            found = ledger.allocate(size)
             if found is None:
                 self._reclaim(is_thorough=True)
-                found = _write(parts, self._ledger, self._view)
+                found = ledger.allocate(size)
             if found is None:
                 return None
-            self._latest, region = (ref(parts), found), found
-            self._readers[region.slot] = region, []
-        self._readers[region.slot][1].append(reader)
-        return region._replace(slot=COMMON + region.slot)
+            region, copy = found, _Copy(found.slot, ledger.extent(found.slot))
+        # To the end: it is the youngest.
+        copies.pop(region.slot, None)
+        copies[region.slot] = copy
+        copy.generation = region.generation
+        copy.readers.clear()
+        start = region.start + skew
+        parts.write(self._view, start)
+        return copy, Region(COMMON + region.slot, region.generation, start, parts.size)
 
     def _reclaim(self, *, is_thorough: bool = False) -> None:
-        """Take back the regions that all their readers have freed.
+        """Give free regions back to the ledger, oldest first.
 
-        Unless ``is_thorough``, the search ends at the first region that has a reader.
+        Unless ``is_thorough``, the search ends at the first region that is not free.
         """
-        self._latest = None
-        for region, readers in tuple(self._readers.values()):
-            unread = [reader for reader in readers if not reader.has_freed(region)]
-            if not unread:
-                self._ledger.release(region.slot)
-                del self._readers[region.slot]
-            elif any(reader.is_closed for reader in unread):
-                self._lost += region.size
-                del self._readers[region.slot]
+        for slot, copy in tuple(self._copies.items()):
+            if copy.is_free:
+                self._ledger.release(slot)
+                del self._copies[slot]
             elif not is_thorough:
                 break
 
@@ -243,8 +297,12 @@ class CommonSegment:
         """Add a channel that uses this segment."""
         self._channels += 1
 
-    def leave(self) -> None:
-        """Remove a channel. Close the segment with the last one."""
+    def leave(self, reader: "OutboundSegment") -> None:
+        """Remove a channel, which has ended. Close the segment with the last one."""
+        for slot, copy in tuple(self._copies.items()):
+            if reader in copy.readers and reader.common_words[slot] != copy.generation:
+                self._lost += copy.extent
+                del self._copies[slot]
         self._channels -= 1
         if not self._channels and not self.is_closed:
             self.is_closed = True
@@ -273,8 +331,10 @@ class OutboundSegment:
         fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
         self._view = memoryview(self._mapping)
         self._words = self._view[:DATA_START].cast("I")
-        self._common_words: Sequence[int] = self._words[COMMON : COMMON + SLOTS]
+        self.common_words: Sequence[int] = self._words[COMMON : COMMON + SLOTS]
+        """The generations of the regions of the common segment that the peer has freed, by slot."""
         self._head = 0
+        self._posted = 0
         self._barrier = threading.Lock()
         if common is not None:
             common.join()
@@ -282,17 +342,34 @@ class OutboundSegment:
     @property
     def in_ring(self) -> int:
         """The number of entries that the peer has not taken out of the ring."""
-        return min((self._head - self._words[TAIL]) % _COUNT, SLOTS)
+        return min((self._head - self._words[TAIL]) % COUNTS, SLOTS)
 
     @property
     def is_ring_full(self) -> bool:
         """True if the ring has no room: the peer has not taken ``SLOTS`` entries."""
-        return (self._head - self._words[TAIL]) % _COUNT >= SLOTS
+        return (self._head - self._words[TAIL]) % COUNTS >= SLOTS
 
     def push(self, descriptor: bytes, lane: int, message_id: int) -> None:
         """Put a descriptor into the ring, and wake the peer if it waits."""
         write_entry(self._view, self._head, descriptor, lane, message_id)
-        self._head = self._words[HEAD] = (self._head + 1) % _COUNT
+        self._head = self._words[HEAD] = (self._head + 1) % COUNTS
+        self._wake()
+
+    def post(self, parts: Parts) -> bool:
+        """Send a contribution as a notice; return False if that is impossible.
+
+        The steps of a group see to it that the peer no longer needs the notice before the last one.
+        """
+        common, step = self._common, parts.step
+        if common is None or step is None or (region := common.store(parts, self)) is None:
+            return False
+        self._posted += 1
+        write_notice(self._view, self._words, self._posted, region, step)
+        self._wake()
+        return True
+
+    def _wake(self) -> None:
+        """Wake the peer if it waits."""
         with self._barrier:
             pass
         if self._words[WAITS]:
@@ -308,7 +385,7 @@ class OutboundSegment:
 
     def store(self, parts: Parts) -> bytes | None:
         """Copy a payload into a region; return its descriptor, or None if there is no room."""
-        if parts.is_for_many and self._common is not None:
+        if parts.step is not None and self._common is not None:
             region = self._common.store(parts, self)
             if region is not None:
                 return encode_descriptor(self.marker, region)
@@ -325,10 +402,6 @@ class OutboundSegment:
         """Return True if a message is the descriptor of a message in this segment."""
         return is_descriptor(payload, self.marker)
 
-    def has_freed(self, region: Region) -> bool:
-        """Return True if the peer has freed a region of the common segment."""
-        return self._common_words[region.slot] == region.generation
-
     def close_file(self) -> None:
         """Close the file descriptor. Mappings stay."""
         if self.file >= 0:
@@ -340,12 +413,12 @@ class OutboundSegment:
         self.close_file()
         os.close(self.event)
         # Keep the present words: the peer may go on reading regions that it has not freed.
-        words, self._common_words = self._common_words, tuple(self._common_words)
+        words, self.common_words = self.common_words, tuple(self.common_words)
         if isinstance(words, memoryview):
             words.release()
         self.is_closed = True
         if self._common is not None:
-            self._common.leave()
+            self._common.leave(self)
         self._words.release()
         self._view.release()
         self._mapping.close()
@@ -389,6 +462,8 @@ class InboundSegment:
         # Weak references to arrays that are views, by slot: a region is freed with its array.
         self._lent: dict[int, ref[Any]] = {}
         self._tail = 0
+        # The number of notices that were taken, or skipped.
+        self._noticed = 0
         self._barrier = threading.Lock()
         self.is_closed = False
         # A task may wait already.
@@ -398,6 +473,54 @@ class InboundSegment:
     def has_entry(self) -> bool:
         """True if the ring has an entry to take."""
         return not self.is_closed and self._words[HEAD] != self._tail
+
+    def has_notice(self, number: int) -> bool:
+        """Return True if the next notice has this number. Skips those with lower numbers."""
+        found = self._find_notice(number)
+        return found is not None and found[1] == number
+
+    def take_notice_untrusted(self, least: int, before: float) -> tuple[Region, memoryview] | None:
+        """Take the next notice, and return the same as ``open_untrusted``.
+
+        Return None if there is none, or its number is not below ``before``. Skip overwritten
+        notices, and those with numbers below ``least``. Raises ``RemoteError`` if the notice is
+        malformed.
+        """
+        found = self._find_notice(least)
+        if found is None or found[1] >= before:
+            return None
+        self._noticed += 1
+        region = check_region_untrusted(found[0], self._sizes, self._max_message)
+        payloads = self._payloads[region.slot >= COMMON]
+        return region, payloads[region.start : region.start + region.size]
+
+    def _find_notice(self, least: int) -> tuple[Region, int] | None:
+        """Return the region, unchecked, and the number of the next notice from ``least`` on."""
+        if self.is_closed:
+            return None
+        words = self._words
+        # The cells of a peer that writes nonsense are looked at a few times, and not for ever.
+        for _ in range(MOST_LOOKS):
+            count = self._noticed + 1
+            cell = NOTICES + count % 2 * NOTICE_WORDS
+            ahead = (words[cell] - count) % COUNTS
+            if ahead > COUNTS // 2:
+                # The cell has the notice before the last one, or none.
+                break
+            if ahead:
+                # The notice was overwritten: its step is over.
+                self._noticed += 1
+                continue
+            found = read_notice_untrusted(self._view, count)
+            if words[cell] != count % COUNTS:
+                # It was overwritten just now.
+                continue
+            if found[1] >= least:
+                return found
+            self._noticed += 1
+            with suppress(RemoteError):
+                self.free(check_region_untrusted(found[0], self._sizes, self._max_message))
+        return None
 
     def await_entry(self) -> bool:
         """Have the peer wake this side for the next entry. Return False if one is there already."""
@@ -423,7 +546,7 @@ class InboundSegment:
             return False
         words, tail = self._words, self._tail
         head = words[HEAD]
-        if (head - tail) % _COUNT > SLOTS:
+        if (head - tail) % COUNTS > SLOTS:
             # The peer's count is impossible, so that the content of the ring is ignored.
             tail = head
         while tail != head:
@@ -433,7 +556,7 @@ class InboundSegment:
             except RemoteError:
                 # An entry for a lane that does not exist is dropped.
                 pass
-            tail = (tail + 1) % _COUNT
+            tail = (tail + 1) % COUNTS
         if tail == self._tail:
             return False
         self._tail = words[TAIL] = tail

@@ -45,8 +45,11 @@ from sphtp.core.channel.shared_memory import (
     DATA_START,
     ENTRY,
     HEAD,
+    NOTICE_WORDS,
+    NOTICES,
     RING_START,
     SLOTS,
+    Region,
     SegmentTerms,
     decode_descriptor_untrusted,
     decode_hello_untrusted,
@@ -218,7 +221,7 @@ def shared_memory(data: bytes) -> None:
 
 
 def shared_segment(data: bytes) -> None:
-    """What a peer writes into the ring of a segment: regions within it, or nothing."""
+    """What a peer writes into ring and notices of a segment: regions within it, or nothing."""
     script = Script(data)
     memory, file = peer_segment()
     memory[:DATA_START] = bytes(DATA_START)
@@ -226,6 +229,12 @@ def shared_segment(data: bytes) -> None:
         (os.dup(file), os.dup(file)), SegmentTerms(bytes(16), SEGMENT, SEGMENT), 2**20
     )
     taken: list[bytes] = []
+
+    def free(opened: tuple[Region, memoryview]) -> None:
+        region, payload = opened
+        assert len(payload) == region.size
+        payload.release()
+        segment.free(region)
 
     def deliver(lane: int, message_id: int, descriptor: bytes) -> bool:
         assert 0 <= lane < 256
@@ -243,10 +252,14 @@ def shared_segment(data: bytes) -> None:
             descriptor = taken.pop()
             assert segment.is_descriptor(descriptor)
             with suppress(RemoteError):
-                region, payload = segment.open_untrusted(descriptor)
-                assert len(payload) == region.size
-                payload.release()
-                segment.free(region)
+                free(segment.open_untrusted(descriptor))
+        place, notice = NOTICES + NOTICE_WORDS * script.below(2), script.some_bytes(32)
+        memory[4 * place : 4 * place + len(notice)] = notice
+        least = script.below(2**16)
+        segment.has_notice(least)
+        with suppress(RemoteError):
+            while opened := segment.take_notice_untrusted(least, script.below(2**32)):
+                free(opened)
     segment.close()
 
 

@@ -148,10 +148,16 @@ def _of_shared_memory() -> Iterable[bytes]:
 
 
 def _entries() -> Iterable[bytes]:
-    """An entry behind its length, the number of entries, and its place."""
+    """An entry behind its length, the number of entries, and its place; then a notice likewise."""
     region = shared_memory.Region(3, 1, shared_memory.DATA_START, 5000)
     entry = shared_memory.encode_descriptor(bytes(16), region)[16:]
-    yield bytes([len(entry)]) + entry + (1).to_bytes(4, "little") + bytes(2)
+    ring = bytes([len(entry)]) + entry + (1).to_bytes(4, "little") + bytes(2)
+    yield ring
+    segment = bytearray(4 * (shared_memory.NOTICES + 2 * shared_memory.NOTICE_WORDS))
+    with memoryview(segment) as view, view.cast("I") as words:
+        shared_memory.write_notice(view, words, 1, region, 7)
+    notice = segment[-4 * shared_memory.NOTICE_WORDS :][:32]
+    yield ring + bytes([1, len(notice)]) + notice + (7).to_bytes(2, "little") + b"\xff" * 8
     yield bytes([len(entry)]) + entry + (5).to_bytes(4, "little") + (3).to_bytes(2, "little")
 
 

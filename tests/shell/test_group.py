@@ -4,6 +4,7 @@ import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from random import Random
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import trio.testing
 
 import sphtp
 from sphtp.config import ChannelSettings
+from sphtp.core.group.messages import contribution_head
+from sphtp.core.packing import Parts, pack_parts
 from sphtp.errors import (
     MemberDiedError,
     MessageTooLargeError,
@@ -20,6 +23,7 @@ from sphtp.errors import (
     StateError,
 )
 from sphtp.events import PeerChanged, PeerEntered
+from sphtp.shell import group as shell_group
 from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.feed import Feed
 from sphtp.shell.group import GroupMember, LockstepGroup, MemberDied, MemberJoined, MemberLeft
@@ -30,6 +34,9 @@ from tests.shell.nodes import BRIEFLY, counted_time
 from tests.shell.test_client import client, cluster, kept
 
 pytestmark = within_20_seconds
+
+SMALL = np.zeros(600)
+"""An array that goes by shared memory, and is copied out of it at once."""
 
 
 class Party:
@@ -349,11 +356,11 @@ async def test_members_that_poll_are_not_woken_by_shared_memory(
     """Small contributions go by shared memory, too: no packet carries them."""
     counted_time(monkeypatch)
     rounds, woken, wake = 150, [], os.eventfd_write
-    pushed, push_one = [], OutboundSegment.push
+    posted, post_one = [], OutboundSegment.post
 
-    def push(segment: OutboundSegment, *entry) -> None:
-        pushed.append(entry)
-        push_one(segment, *entry)
+    def post(segment: OutboundSegment, *notice) -> bool:
+        posted.append(notice)
+        return post_one(segment, *notice)
 
     def count(event: int, value: int) -> None:
         woken.append(event)
@@ -372,11 +379,11 @@ async def test_members_that_poll_are_not_woken_by_shared_memory(
         first = groups[0].step
         await together(*(partial(run, group) for group in groups))
         monkeypatch.setattr(os, "eventfd_write", count)
-        monkeypatch.setattr(OutboundSegment, "push", push)
+        monkeypatch.setattr(OutboundSegment, "post", post)
         first = groups[0].step
         await together(*(partial(run, group) for group in groups))
         assert len(woken) < rounds / 2
-        assert len(pushed) == 2 * rounds
+        assert len(posted) == 2 * rounds
         # Also while the task of the step polls, no other task may wait for the step.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(groups[0].exchange, array)
@@ -390,6 +397,130 @@ async def test_members_that_poll_are_not_woken_by_shared_memory(
         await groups[1].exchange(array)
         await until(lambda: groups[0].missing is None)
         assert len(await groups[0].resume()) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_contributions_keep_their_order_whichever_way_they_go(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Some leave as notices, some in the ring and some in packets, while members compute."""
+    random, post, hold = Random(seed), OutboundSegment.post, ServiceChannel.hold_nowait
+    ways = {"notice": 0, "ring": 0, "packet": 0}
+
+    def perhaps_post(segment: OutboundSegment, *notice) -> bool:
+        is_posted = random.random() < 0.6 and post(segment, *notice)
+        ways["notice"] += is_posted
+        return is_posted
+
+    def perhaps_hold(channel: ServiceChannel, payload, *, is_packeted: bool = False) -> bool:
+        is_packeted |= random.random() < 0.5
+        ways["packet" if is_packeted else "ring"] += 1
+        return hold(channel, payload, is_packeted=is_packeted)
+
+    async with party(replace(BRIEFLY, busy_poll=0.0002)) as those:
+        groups = await those.join_all("a", "b", "c")
+
+        async def run(group: LockstepGroup, steps: int) -> None:
+            for _ in range(steps):
+                own = np.full(random.choice((1, 500, 20_000)), group.rank + group.step)
+                got = await group.exchange(own)
+                assert [value[0] for value in got] == [rank + got.step for rank in range(3)]
+                if random.random() < 0.2:
+                    # Meanwhile messages of the others arrive.
+                    await trio.sleep(0.002 * random.random())
+
+        await together(*(partial(run, group, 150) for group in groups))
+        monkeypatch.setattr(OutboundSegment, "post", perhaps_post)
+        monkeypatch.setattr(ServiceChannel, "hold_nowait", perhaps_hold)
+        await together(*(partial(run, group, 400) for group in groups))
+    assert min(ways.values()) > 100
+
+
+@asynccontextmanager
+async def driven(monkeypatch: pytest.MonkeyPatch):
+    """A member, its channel to another one, and that one's channel, by which a test contributes."""
+    channels, deliver_to = dict[int, ServiceChannel](), ServiceChannel.deliver_to
+
+    def note(channel: ServiceChannel, deliver) -> None:
+        channels[channel.peer_id] = channel
+        deliver_to(channel, deliver)
+
+    monkeypatch.setattr(ServiceChannel, "deliver_to", note)
+    # No keepalive, whose arrival would have the loop look for messages.
+    async with party(replace(BRIEFLY, busy_poll=0.0, timeout=1000, keepalive=500)) as those:
+        group, other = await those.join_all("a", "b")
+        for _ in range(150):
+            await together(partial(group.exchange, SMALL), partial(other.exchange, SMALL))
+        here, there = channels[group.members[1].id], channels[group.members[0].id]
+        here.stop_waiting()
+        yield group, here, there
+
+
+def contribution(step: int) -> Parts:
+    parts = pack_parts(SMALL + step, contribution_head(step))
+    parts.step = step
+    return parts
+
+
+async def test_a_notice_that_comes_after_a_look_is_taken_before_what_follows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with driven(monkeypatch) as (group, here, there):
+        first, take_notice, posted = group.step, ServiceChannel.take_notice, list[bool]()
+
+        def take(channel: ServiceChannel, least: int, before: float):
+            notice = take_notice(channel, least, before)
+            if channel is here and not posted:
+                # The other member continues while this one looks: one notice, then no more room.
+                posted.append(there.post_notice(contribution(first)))
+                there.hold_nowait(contribution(first + 1))
+            return notice
+
+        monkeypatch.setattr(ServiceChannel, "take_notice", take)
+        # An old contribution in the ring has the member look.
+        there.hold_nowait(contribution(first - 1))
+        for step in (first, first + 1):
+            assert (await group.exchange(SMALL))[1][0] == step
+        assert posted == [True]
+
+
+async def test_more_contributions_in_the_ring_than_are_taken_at_a_time_wake_a_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with driven(monkeypatch) as (group, _, there):
+        first = group.step
+        for step in range(first, first + 100):
+            there.hold_nowait(contribution(step))
+        for step in range(first, first + 100):
+            assert (await group.exchange(SMALL))[1][0] == step
+
+
+@pytest.mark.parametrize("dies", [True, False])
+async def test_the_last_contribution_of_a_member_counts_after_its_channel_has_ended(
+    monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    monkeypatch.setattr(shell_group, "LEAVING_TIME", 0.01)
+    async with party() as those:
+        first, second = await those.join_all("a", "b")
+        array, gone = np.zeros(20_000), names(second)[1]
+        for _ in range(10):
+            await together(partial(first.exchange, array), partial(second.exchange, array))
+        step = first.step
+        with trio.move_on_after(0.01):
+            await second.exchange(array + 1)
+        if dies:
+            those.kill(gone)
+        else:
+            those.closed[gone].set()
+        # Meanwhile the program of the first one computes.
+        await until(lambda: gone not in those.closed and len(those.server.clients) == 1)
+        got = await first.exchange(array)
+        assert (got.step, got[1][0]) == (step, 1.0)
+        if dies:
+            with pytest.raises(MemberDiedError):
+                await first.exchange(array)
+        else:
+            assert len(await first.exchange(array)) == 1
 
 
 async def test_a_death_shows_behind_a_contribution_that_nobody_has_read() -> None:

@@ -3,11 +3,12 @@
 import errno
 import fcntl
 import gc
+import math
 import mmap
 import os
 import socket
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -24,6 +25,8 @@ from sphtp.config import ChannelSettings, Impairment, Lane
 from sphtp.core.channel.shared_memory import (
     DATA_START,
     DESCRIPTOR_SIZE,
+    NOTICE_WORDS,
+    NOTICES,
     PAGE,
     SLOTS,
     Region,
@@ -739,9 +742,9 @@ def map_inbound(sender: OutboundSegment, common: CommonSegment) -> InboundSegmen
     return InboundSegment(files, SegmentTerms(sender.marker, sender.size, common.size), 8 * PAGE)
 
 
-def for_many(byte: bytes, size: int = 3 * PAGE) -> Parts:
+def for_many(byte: bytes, size: int = 3 * PAGE, number: int = 0) -> Parts:
     parts = pack_parts(byte * size)
-    parts.is_for_many = True
+    parts.step = number
     return parts
 
 
@@ -850,3 +853,120 @@ async def test_the_ring_holds_as_many_entries_as_it_has_and_no_more():
     for segment in (sender, receiver):
         segment.close()
     assert common.is_closed
+
+
+def notices(senders: int = 1) -> tuple[list[OutboundSegment], list[InboundSegment]]:
+    common, outbound = open_common(DATA_START + 64 * PAGE, senders)
+    return outbound, [map_inbound(sender, common) for sender in outbound]
+
+
+def read(segment: InboundSegment, least: int, before: float) -> bytes | None:
+    opened = segment.take_notice_untrusted(least, before)
+    if opened is None:
+        return None
+    region, payload = opened
+    with payload:
+        (value,) = PLAIN.decode_shared_untrusted(payload, is_copied=True)
+    segment.free(region)
+    return bytes(value)
+
+
+def close_all(*segments: OutboundSegment | InboundSegment) -> None:
+    for segment in segments:
+        segment.close()
+
+
+async def test_a_notice_is_taken_when_its_number_is_wanted():
+    (sender,), (receiver,) = notices()
+    assert not receiver.has_notice(5)
+    assert sender.post(for_many(b"a", 8, 5))
+    assert sender.post(for_many(b"b", 8, 6))
+    # A later notice waits, and is not overtaken.
+    assert receiver.has_notice(5)
+    assert not receiver.has_notice(4)
+    assert read(receiver, 4, 5) is None
+    assert read(receiver, 5, 6) == b"a" * 8
+    assert not receiver.has_notice(5)
+    assert read(receiver, 5, 6) is None
+    # Its place is free for another one.
+    assert sender.post(for_many(b"c", 8, 9))
+    assert read(receiver, 6, math.inf) == b"b" * 8
+    assert read(receiver, 7, math.inf) == b"c" * 8
+    assert read(receiver, 7, math.inf) is None
+    # A segment of one channel alone has nowhere to put a payload for several.
+    alone = OutboundSegment(DATA_START + PAGE)
+    assert not alone.post(for_many(b"a", 8, 1))
+    close_all(sender, receiver, alone)
+
+
+async def test_notices_of_steps_that_are_over_are_skipped_and_their_regions_are_free():
+    (sender,), (receiver,) = notices()
+    for number in (1, 2):
+        assert sender.post(for_many(b"a", 3 * PAGE, number))
+    assert receiver.has_notice(2)
+    assert read(receiver, 3, math.inf) is None
+    for number in range(3, 50):
+        # Of three, the first was overwritten.
+        assert sender.post(for_many(b"b", 8, 10 * number))
+        assert sender.post(for_many(b"c", 8, 10 * number + 1))
+        assert sender.post(for_many(b"d", 8, 10 * number + 2))
+        assert read(receiver, 10 * number, math.inf) == b"c" * 8
+        assert read(receiver, 10 * number, math.inf) == b"d" * 8
+    close_all(sender, receiver)
+
+
+@pytest.mark.parametrize("word", [1, 2, 3, 2**31, 2**32 - 1])
+async def test_nonsense_in_the_cells_of_notices_opens_nothing(word: int):
+    size = DATA_START + 4 * PAGE
+    file = sealed_file(size)
+    with mmap.mmap(file, size) as memory:
+        segment = InboundSegment((file,), SegmentTerms(b"m" * 16, size), PAGE)
+        start = 4 * NOTICES
+        memory[start : start + 8 * NOTICE_WORDS] = word.to_bytes(4, "little") * 2 * NOTICE_WORDS
+        words = memory[:DATA_START]
+        for least in (0, 2**63, 2**64 - 1):
+            segment.has_notice(least)
+            for _ in range(8):
+                with suppress(RemoteError):
+                    assert segment.take_notice_untrusted(least, math.inf) is None
+        # Also what is skipped frees no region that cannot be.
+        assert memory[:DATA_START] == words
+        segment.close()
+
+
+async def test_copies_for_several_use_the_memory_that_all_have_freed():
+    outbound, inbound = notices(3)
+    starts = set[int]()
+    for number in range(40):
+        parts = for_many(b"x", PAGE, number)
+        assert all(sender.post(parts) for sender in outbound)
+        for receiver in inbound:
+            opened = receiver.take_notice_untrusted(number, number + 1)
+            assert opened is not None
+            region, payload = opened
+            starts.add(region.start)
+            payload.release()
+            receiver.free(region)
+    assert len(starts) == 1
+    # One that does not read keeps its memory, and costs the others none.
+    *_, slow = inbound
+    held = []
+    for number in range(40, 80):
+        parts = for_many(b"y", PAGE, number)
+        if not all(sender.post(parts) for sender in outbound):
+            break
+        for receiver in inbound:
+            opened = receiver.take_notice_untrusted(number, number + 1)
+            assert opened is not None
+            if receiver is slow:
+                held.append(opened)
+            else:
+                opened[1].release()
+                receiver.free(opened[0])
+    assert len({region.start for region, _ in held}) == len(held) == 32
+    for region, payload in held:
+        assert bytes(payload).endswith(b"y" * PAGE)
+        payload.release()
+        slow.free(region)
+    assert all(sender.post(for_many(b"z", PAGE, 100)) for sender in outbound)
+    close_all(*outbound, *inbound)

@@ -164,8 +164,7 @@ class MessagePort:
         frame. Raises ``StateError`` if the channel is not open.
         """
         place = self._sending().send_queue.pass_message(lane, credit)
-        self._counters.messages_sent += 1
-        self.count_shared_sent(size)
+        self.count_beside_sent(size)
         if self._observer is not None:
             self._observer.messages_queued(lane, Delivery.RELIABLE, (credit,))
         return place
@@ -200,6 +199,18 @@ class MessagePort:
     def count_undecodable(self, count: int) -> None:
         """Count received messages that could not be decoded."""
         self._counters.undecodable += count
+
+    def count_beside_sent(self, size: int) -> None:
+        """Count a message of ``size`` bytes that leaves by shared memory alone."""
+        self._counters.messages_sent += 1
+        self._counters.shared_memory_sent += 1
+        self._counters.shared_memory_bytes_sent += size
+
+    def count_notice_received(self, size: int) -> None:
+        """Count a message of ``size`` bytes that came as a notice."""
+        self._counters.messages_received += 1
+        self._counters.shared_memory_received += 1
+        self._counters.shared_memory_bytes_received += size
 
     def count_shared_sent(self, size: int) -> None:
         """Count a message whose payload of ``size`` bytes leaves by shared memory."""

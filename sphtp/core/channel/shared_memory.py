@@ -31,6 +31,19 @@ wake-up at all if the reply comes in time (``shell.loop.Readers``). The sender c
 before it signals the eventfd, so that many entries cause one event. The receiver sets the word
 again after each event, so that no wake-up is lost.
 
+**Notices.** A contribution to a step of a group needs no lane: it names its step, and the receiver
+needs it for that step only. So it leaves as a *notice*: a region with the number of the step, in a
+cell of its own beside the ring. A notice takes no credit and no id of a lane, and costs half as
+much as an entry. It may overtake messages of the lanes, so the receiver takes it only when it looks
+for its number. It looks once more after it has read ``HEAD``, and takes the notice before the
+entries: the sender may have posted it, and then sent its next contribution in the ring.
+
+Two cells, used in turn, are enough. Let a, b and c be the next steps for which a member posts
+notices to another one. It ends b with the contribution of the other member, which that one makes
+after the end of a; or the other member no longer takes part in b, and needs neither. So when the
+notice of c replaces that of a, the receiver no longer needs the latter. A receiver that finds a
+later notice in a cell skips those before.
+
 **Allocation.** The sender alone allocates, and its ledger is in its own memory: ``RegionLedger``.
 The receiver writes one word of shared memory for each region: the generation of the region that it
 has read. The sender takes a region back when the word shows the generation of that region. A peer
@@ -91,6 +104,14 @@ taken out of it. Each is in a cache line of its own."""
 WAITS: Final = SLOTS + 32
 """The word that is not 0 while the receiver sleeps until there is an entry. Both sides write it."""
 
+NOTICES: Final = SLOTS + 64
+NOTICE_WORDS: Final = 16
+"""The first word of the notices, and the words from the first notice to the second, so that each is
+in a cache line of its own. The word at its start counts the notices up to this one, from 1 on."""
+
+COUNTS: Final = 1 << 32
+"""The modulus of the counts of entries, and of notices."""
+
 RING_START: Final = 2 * PAGE
 ENTRY: Final = 32
 """The offset of the ring, and the bytes of each of its ``SLOTS`` entries."""
@@ -125,11 +146,14 @@ _PLACE: Final = Struct("<BH")
 ENTRY_SIZE: Final = FIELDS_SIZE + _PLACE.size
 """The used bytes of an entry."""
 
+# Behind the count of a notice: slot u16, generation u32, offset u64, size u32, and number u64.
+_NOTICE: Final = Struct("<H2xIQIQ")
+
 # Magic, nonce u64; and marker, sizes of the segment and of the common one (0 without one) u64,
 # version of the layout u32.
 _HELLO: Final = Struct("<4sQ")
 _SEGMENT: Final = Struct(f"<{MARKER_SIZE}sQQI")
-_VERSION: Final = 3
+_VERSION: Final = 4
 HELLO_SIZE: Final = _HELLO.size
 SEGMENT_SIZE: Final = _SEGMENT.size
 
@@ -225,6 +249,23 @@ def read_entry_untrusted(view: memoryview, number: int, marker: bytes) -> tuple[
     return lane, message_id, marker + entry[:FIELDS_SIZE]
 
 
+def write_notice(
+    view: memoryview, words: memoryview, count: int, region: "Region", number: int
+) -> None:
+    """Write the notice with this ``count`` into its cell."""
+    word = NOTICES + count % 2 * NOTICE_WORDS
+    _NOTICE.pack_into(view, WORD * (word + 1), *region, number)
+    # The receiver reads the rest when it sees the count.
+    words[word] = count % COUNTS
+
+
+def read_notice_untrusted(view: memoryview, count: int) -> tuple["Region", int]:
+    """Return the region and the number of the notice with this ``count``; neither is checked."""
+    word = NOTICES + count % 2 * NOTICE_WORDS
+    slot, generation, start, size, number = _NOTICE.unpack_from(view, WORD * (word + 1))
+    return Region(slot, generation, start, size), number
+
+
 class Region(NamedTuple):
     """A part of a segment.
 
@@ -263,8 +304,13 @@ def decode_descriptor_untrusted(payload: bytes, sizes: Sequence[int], max_messag
     """
     if len(payload) != DESCRIPTOR_SIZE:
         raise RemoteError(f"{len(payload)} bytes that are no descriptor")
-    _, slot, generation, start, size = _DESCRIPTOR.unpack(payload)
-    region, segment_size = Region(slot, generation, start, size), sizes[slot >= COMMON]
+    return check_region_untrusted(Region(*_DESCRIPTOR.unpack(payload)[1:]), sizes, max_message)
+
+
+def check_region_untrusted(region: Region, sizes: Sequence[int], max_message: int) -> Region:
+    """Return ``region``. Takes and raises the same as ``decode_descriptor_untrusted``."""
+    slot, _, start, size = region
+    segment_size = sizes[slot >= COMMON]
     if not (slot < SLOTS or COMMON <= slot < COMMON + SLOTS):
         raise RemoteError(f"slot {slot} of a segment")
     if not DATA_START <= start <= start + size <= segment_size:
@@ -312,6 +358,19 @@ class RegionLedger:
         generation = self._generations[slot] = (self._generations[slot] + 1) % GENERATIONS
         region = Region(slot, generation, start, size)
         self._used[slot] = (region, start + length)
+        return region
+
+    def extent(self, slot: int) -> int:
+        """Return the bytes of the region in a slot, up to the next region or hole."""
+        region, end = self._used[slot]
+        return end - region.start
+
+    def renew(self, slot: int, size: int) -> Region:
+        """Return the region in a slot anew, for a payload of ``size`` bytes, at most its extent."""
+        old, end = self._used[slot]
+        generation = self._generations[slot] = (self._generations[slot] + 1) % GENERATIONS
+        region = Region(slot, generation, old.start, size)
+        self._used[slot] = (region, end)
         return region
 
     def reclaim(self, words: Sequence[int], *, is_thorough: bool = False) -> int:
