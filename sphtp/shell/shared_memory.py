@@ -187,12 +187,11 @@ def _write(parts: Parts, ledger: RegionLedger, view: memoryview) -> Region | Non
 class _Copy:
     """A region of the common segment, and the segments of the peers that get its payload."""
 
-    __slots__ = ("extent", "generation", "readers", "slot")
+    __slots__ = ("extent", "generation", "readers", "slot", "start")
 
-    def __init__(self, slot: int, extent: int) -> None:
-        self.slot = slot
+    def __init__(self, region: Region, extent: int) -> None:
+        self.slot, self.generation, self.start, _ = region
         self.extent = extent
-        self.generation = 0
         self.readers: list[OutboundSegment] = []
 
     @property
@@ -261,7 +260,7 @@ class CommonSegment:
         size = skew + parts.size
         for copy in islice(reversed(copies.values()), YOUNGEST):
             if copy.extent >= size and copy.is_free:
-                region = ledger.renew(copy.slot, size)
+                copy.generation = ledger.renew(copy.slot)
                 break
         else:
             self._reclaim()
@@ -271,15 +270,14 @@ class CommonSegment:
                 found = ledger.allocate(size)
             if found is None:
                 return None
-            region, copy = found, _Copy(found.slot, ledger.extent(found.slot))
+            copy = _Copy(found, ledger.extent(found.slot))
         # To the end: it is the youngest.
-        copies.pop(region.slot, None)
-        copies[region.slot] = copy
-        copy.generation = region.generation
+        copies.pop(copy.slot, None)
+        copies[copy.slot] = copy
         copy.readers.clear()
-        start = region.start + skew
+        start = copy.start + skew
         parts.write(self._view, start)
-        return copy, Region(COMMON + region.slot, region.generation, start, parts.size)
+        return copy, Region(COMMON + copy.slot, copy.generation, start, parts.size)
 
     def _reclaim(self, *, is_thorough: bool = False) -> None:
         """Give free regions back to the ledger, oldest first.

@@ -315,6 +315,10 @@ async def test_large_arrays_are_those_of_their_step_however_the_caller_changes_i
         array[:] = 2.0
         assert (await second.exchange(None))[0][-1] == 1.0
         assert (await first.resume())[0][-1] == 1.0
+        with trio.move_on_after(0.01):
+            await first.exchange({"x": 1})
+        assert list(await second.exchange(None)) == [{"x": 1}, None]
+        assert list(await first.resume()) == [{"x": 1}, None]
 
 
 async def test_by_shared_memory_only_the_last_one_wakes_a_member(

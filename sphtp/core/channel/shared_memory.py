@@ -365,13 +365,10 @@ class RegionLedger:
         region, end = self._used[slot]
         return end - region.start
 
-    def renew(self, slot: int, size: int) -> Region:
-        """Return the region in a slot anew, for a payload of ``size`` bytes, at most its extent."""
-        old, end = self._used[slot]
+    def renew(self, slot: int) -> int:
+        """Use the region in a slot for another payload; return its new generation."""
         generation = self._generations[slot] = (self._generations[slot] + 1) % GENERATIONS
-        region = Region(slot, generation, old.start, size)
-        self._used[slot] = (region, end)
-        return region
+        return generation
 
     def reclaim(self, words: Sequence[int], *, is_thorough: bool = False) -> int:
         """Take back the regions that the peer has freed; return how many.
