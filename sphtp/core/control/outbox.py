@@ -7,8 +7,8 @@ A batch wakes each of n clients. If n clients start at once, n small batches wou
 squared times. So batches are paced. Each batch has a cost: the processor time that all clients need
 for it. The server pauses for a multiple of that cost. It may postpone pauses of ``_BURST`` seconds
 in all, so that batches leave at once as long as there are few. After that, it pauses for all of
-them, and entries collect until the pause is over. So if thousands start at once, a few of them use
-up the burst, and one batch has the answers to all others.
+them, and entries collect until the pause is over. So if thousands start at once, the first answers
+leave alone until their pauses use up the burst, and one batch has the answers to all others.
 
 A list of all peers costs n squared by itself, because n clients read n records. So lists have
 pauses of their own, as long as the cost of the list or half an expiry, whichever is shorter, and no
@@ -26,9 +26,10 @@ requests, and the messages of its application. They leave at once, after the bat
 them, so that clients get them in order. That batch counts, so that the next one leaves later.
 
 An acknowledgement goes to its client alone: the subscriptions of the others filter it before any
-Python runs. More than 16 acknowledgements in one batch share messages: one to all clients if they
-fit into it, else one to each of eight shards of the ids. So a client gets one message with its own
-from each batch, however many clients start at once.
+Python runs. More than 16 acknowledgements in one batch share messages. Up to 3,840, one message is
+under 0, and one under 1, for clients that restrict presence. Beyond that, there is one message for
+each of eight shards of the ids. So a client that subscribes to its shard receives one of these
+messages from each batch, however many such clients start at once.
 
 Records and departures go to all clients, and once more to each watched group of the client (see
 ``interest``). A list of a group goes to its watchers only. Heartbeats, LEAVE and commands of the
@@ -99,8 +100,8 @@ and the server has the cost of sending them.
 _MOST_TOGETHER = MAX_CHUNK // _ACKED_SIZE
 """The most acknowledgements of one batch without shards: as many as one message has room for.
 
-Two messages to all would take each client 0.2 ms. With eight messages to shards, it receives one
-and filters out seven, which takes it 0.13 ms.
+By ``_MESSAGE_COST`` and ``_FILTER_COST``, two messages under 0 would take each client 0.2 ms. With
+eight messages to shards, it receives one and filters out seven, which takes it 0.13 ms.
 """
 
 _MESSAGE_COST = 100e-6
@@ -123,7 +124,10 @@ _TIME_SEND_SHARE = 0.04
 """The most of one core that this server may need for batches that have only answers with the time.
 """
 _BURST = 0.05
-"""The most seconds of pauses that may be postponed."""
+"""The most seconds of pauses that may be postponed, and at most half of the longest pause.
+
+Otherwise every pause could be postponed if ``expiry`` is short, and a batch would never wait.
+"""
 _LONGEST_REST = 1.0
 """The longest pause before a batch, in seconds; it is at most a tenth of ``expiry``.
 
@@ -403,9 +407,10 @@ class Outbox:
         self._flush_snapshots()
         self._flush_statuses()
         cost = self._cost(islice(self._ready, before, None))
-        latest = now + min(_LONGEST_REST, self._expiry / 10)
-        self._rested_at = min(max(now, self._rested_at) + cost / _SHARE, latest)
-        self._batch_from = now if self._rested_at <= now + _BURST else self._rested_at
+        longest = min(_LONGEST_REST, self._expiry / 10)
+        burst = min(_BURST, longest / 2)
+        self._rested_at = min(max(now, self._rested_at) + cost / _SHARE, now + longest)
+        self._batch_from = now if self._rested_at <= now + burst else self._rested_at
 
     def _flush_lists(self) -> None:
         to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from sphtp.core.control import codec
 from sphtp.core.control.client_messages import Announce, Lookup
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import (
@@ -16,6 +17,7 @@ from sphtp.core.control.codec import (
     decode_message_untrusted,
 )
 from sphtp.core.control.counters import Count
+from sphtp.core.control.outputs import Subscribe, Unsubscribe, topic
 from sphtp.core.control.records import Candidate, Holder
 from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.control.vocabulary import (
@@ -59,10 +61,14 @@ def test_each_client_is_acknowledged_by_itself_and_very_many_together() -> None:
     assert [record.id for record in PEER.every(news)] == list(crowd)
 
 
-def test_of_a_crowd_a_few_use_up_the_burst_and_one_batch_answers_all_others() -> None:
-    bus = SimulatedCluster()
+@pytest.mark.parametrize(("expiry", "more"), [(10.0, 0), (0.4, 1)])
+def test_of_a_crowd_a_few_use_up_the_burst_and_one_batch_answers_all_others(
+    expiry: float, more: int
+) -> None:
+    """With a short expiry, the pause is over before the last of them announce."""
+    bus = SimulatedCluster(timers=ControlTimers(heartbeat=0.18, jitter=0, expiry=expiry))
     server = bus.server(0, new_cluster=True)
-    bus.run(0.5)
+    bus.run(0.55)  # so that no heartbeat takes the batch along
     machine, now = server.machine, bus.now
     batches: list[int] = []
 
@@ -84,11 +90,44 @@ def test_of_a_crowd_a_few_use_up_the_burst_and_one_batch_answers_all_others() ->
         now = due
         machine.handle_timeout(now)
         flush()
-    *alone, others = batches
-    assert set(alone) == {1}
+    alone = [acked for acked in batches if acked == 1]
+    assert batches[: len(alone)] == alone
     assert len(alone) < 20
-    assert others == 2000 - len(alone)
+    assert len(batches) == len(alone) + 1 + more
+    assert sum(batches) == 2000
     assert now < bus.now + 0.1
+
+
+def rest(server: Node, now: float) -> float:
+    """Return the seconds until an answer leaves that becomes due now."""
+    server.machine.handle_message(now, Announce(60_001, 7).encode())
+    due: float | None = server.machine.poll_timeout()
+    assert due is not None
+    return due - now
+
+
+@pytest.mark.parametrize(("expiry", "longest"), [(4.0, 0.4), (40.0, 1.0)])
+def test_a_server_pauses_for_a_second_or_a_tenth_of_the_expiry_at_most(
+    expiry: float, longest: float
+) -> None:
+    bus = SimulatedCluster(timers=ControlTimers(heartbeat=expiry / 4, expiry=expiry))
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.1)
+    batch(bus, server, *(Announce(n, n) for n in range(3, 4003, 2)))
+    assert rest(server, bus.now) == pytest.approx(longest)
+
+
+def test_the_pause_after_acks_to_shards_has_the_cost_of_the_one_that_a_client_receives() -> None:
+    bus = SimulatedCluster(timers=ControlTimers(heartbeat=10, expiry=40))
+    server = bus.server(0, new_cluster=True, limits=ServerLimits(announces_per_second=10_000))
+    bus.run(0.1)
+    announced = [Announce(n, n, features=SHARDED) for n in range(3, 8003, 2)]
+    batch(bus, server, *announced)
+    bus.run(1.1)
+    again = batch(bus, server, *announced)  # without news, which would cost as much
+    assert {m.simulation for m in again} == set(range(2, 18, 2))
+    # To filter out all eight would take the clients 0.13 s, and a pause of four times that.
+    assert rest(server, bus.now) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("to", [EVERYBODY, 8])
@@ -161,6 +200,44 @@ def test_acks_that_do_not_fit_one_message_go_to_shards_of_the_clients_with_that_
     shards = {shard_topic(n) for n in others}
     assert acked == {to: [n for n in others if shard_topic(n) == to] for to in shards}
     assert shards <= set(range(2, 18, 2))
+
+
+@pytest.mark.parametrize(
+    ("presence", "features"), [(None, SHARDED), (["group"], SHARDED | RESTRICTED)]
+)
+def test_a_client_sends_its_features_with_every_announcement(
+    presence: list[str] | None, features: int
+) -> None:
+    bus = SimulatedCluster(timers=ControlTimers(announce_deadline=9))
+    server = bus.server(0, new_cluster=True)
+    client = bus.client("client", presence=presence)
+    bus.run_until(lambda: client.is_in(ClientState.ANNOUNCING))
+    bus.cut(client, server)
+    bus.run(2.5)
+    repeated = len(said(client, Command.ANNOUNCE))
+    bus.heal()
+    bus.run_until(lambda: is_established(client))
+    client.machine.set_candidates(bus.now, [Candidate("::1", 7)])
+    bus.run(2.5)
+    announced = said(client, Command.ANNOUNCE)
+    assert len(announced) > repeated + 1 > 3
+    assert {codec.FEATURES.first(m) for m in announced} == {features}
+
+
+def test_a_client_whose_next_id_is_in_the_same_shard_keeps_the_topic_of_the_shard() -> None:
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.5)
+    bus.inject(server, Announce(7, 7).encode())
+    client = bus.client("client", ids=iter((7, 23)))
+    bus.run_until(lambda: client.machine.id == 23)
+    drawn = client.commands.index(Subscribe(topic(7)))
+    assert client.commands[drawn:] == [
+        Subscribe(topic(7)),
+        Subscribe(topic(8)),
+        Subscribe(topic(23)),
+        Unsubscribe(topic(7)),
+    ]
 
 
 def start(number: int, servers: int) -> tuple[float, float]:
