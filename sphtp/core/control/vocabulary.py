@@ -129,10 +129,11 @@ WITHOUT_PRESENCE = 1
 """
 
 SHARDS = 8
-"""The shards of the client ids.
+"""The number of shards of the client ids.
 
-With as many, each shard of the 14,336 clients that a server can have fits into one message of
-acknowledgements.
+One message has room for 3,840 acknowledgements. If ids are random, a shard has 1,792 of the 14,336
+clients that a server can have. Of four shards, each would have 3,584, nearly a full message. If
+applications choose ids, a shard may have more than fit: then ``divide`` makes several messages.
 """
 
 FIRST_GROUP_TOPIC = 2 * SHARDS + 2
