@@ -801,17 +801,15 @@ class Channel(trio.abc.Channel[T]):
         if segment is not None:
             # The size of a descriptor does not show the size of its message.
             most = min(most, MOST_AHEAD)
+        if taken and not (is_all and len(taken) < most):
+            return True
         # One call of the port returns all that has arrived, or about ``READ_BYTES`` of it. Decoded,
-        # more could fill the memory.
-        is_first = is_all and len(taken) < most
-        while not taken or is_first:
-            is_first = False
+        # more could fill the memory. Another one follows only if all messages were malformed.
+        while True:
             if segment is not None:
                 segment.take_entries_untrusted(port.deliver_beside_untrusted)
             payloads = port.receive_many(most - len(taken))
-            if not payloads:
-                if taken:
-                    break
+            if not payloads and not taken:
                 self._check_receivable()
                 return False
             if port.is_credit_due:
@@ -823,7 +821,8 @@ class Channel(trio.abc.Channel[T]):
             if len(values) != len(payloads):
                 port.count_undecodable(len(payloads) - len(values))
             taken.extend(values)
-        return True
+            if taken:
+                return True
 
     def _decode_shared_untrusted(
         self, segment: InboundSegment, payloads: Sequence[bytes]
@@ -835,10 +834,14 @@ class Channel(trio.abc.Channel[T]):
             if segment.is_descriptor(payload):
                 if start < at:
                     values += self._encoding.decode_many_untrusted(payloads[start:at])
-                with suppress(RemoteError):
-                    opened = segment.open_untrusted(payload)
-                    values += self._read_shared_untrusted(segment, *opened)
-                    self._connection.port.count_shared_received(opened[0].size)
+                try:
+                    region, shared = segment.open_untrusted(payload)
+                except RemoteError:
+                    # It is malformed.
+                    pass
+                else:
+                    values += self._read_shared_untrusted(segment, region, shared)
+                    self._connection.port.count_shared_received(region.size)
                 start = at + 1
         if start < len(payloads):
             values += self._encoding.decode_many_untrusted(payloads[start:])
@@ -964,7 +967,7 @@ class ServiceChannel(Channel[Any]):
     def post_notice(self, parts: Parts) -> bool:
         """Send a contribution as a notice; return False if that is impossible.
 
-        ``OutboundSegment.post`` says when the caller may. Raises as ``send``.
+        The counters of the channel include it. Its observer gets no event. Raises as ``send``.
         """
         self._check_sendable()
         segment = None if self._memory is None else self._memory.outbound

@@ -524,6 +524,7 @@ class LockstepGroup(ScopedService):
                 if isinstance(data, bytes):
                     value = unpack(data, CONTRIBUTION.size)
                 elif isinstance(data, Parts):
+                    # The body is mostly the array itself, which saves the look at its type.
                     is_own = own is not None and (own is data.body or is_array(own))
                     value = own if is_own else unpack_parts(data, CONTRIBUTION.size)
                 else:
@@ -716,10 +717,10 @@ class LockstepGroup(ScopedService):
     def _take(self, number: int) -> bool:
         """Pass arrived messages of a channel to the machine. Return false if there are none.
 
-        First the notice for the present step, then the messages, and at the end of the channel all
-        notices. So the machine gets the contributions of a member in the order of their steps,
-        whichever way they came. A notice for a later step stays where it is: the contribution to
-        the present step may be on its way in a packet.
+        First the notice for the present step, then the messages, and at the end of the channel the
+        other notices. So the machine gets the contributions of a member in the order of their
+        steps, whichever way they came. A notice for a later step stays where it is: the
+        contribution to the present step may be on its way in a packet.
         """
         channel, machine, steps = self._channels.get(number), self._machine, self._steps
         if channel is None:
@@ -745,10 +746,23 @@ class LockstepGroup(ScopedService):
             self._lose(number)
         except GONE:
             with suppress(RemoteError):
-                while (notice := channel.take_notice(steps.step, math.inf)) is not None:
-                    machine.handle_message_untrusted(now, number, notice)
+                self._take_last_notices(number, channel)
             self._lose(number)
         return True
+
+    def _take_last_notices(self, number: int, channel: ServiceChannel) -> None:
+        """Pass the notices to the machine that follow a contribution which it has.
+
+        The contribution before another notice was on its way in a packet, and is lost.
+        """
+        machine, steps, now = self._machine, self._steps, self._time()
+        while True:
+            is_missing = number in machine.awaited
+            before = steps.step + 1 if is_missing else math.inf
+            notice = channel.take_notice(steps.step, before)
+            if notice is None:
+                return
+            machine.handle_message_untrusted(now, number, notice)
 
     def _take_missing(self, *, but: int | None = None) -> None:
         """Pass on the messages of the members that the step lacks, except those of one channel."""

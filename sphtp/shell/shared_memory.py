@@ -61,14 +61,14 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.shared_memory import (
     ALIGNMENT,
+    CELLS,
     COMMON,
     COUNTS,
     DATA_START,
     HEAD,
     HELLO_SIZE,
     MARKER_SIZE,
-    NOTICE_WORDS,
-    NOTICES,
+    NOTICED,
     PAGE,
     SEGMENT_SIZE,
     SLOTS,
@@ -78,6 +78,7 @@ from sphtp.core.channel.shared_memory import (
     RegionLedger,
     Rendezvous,
     SegmentTerms,
+    cell_of,
     check_region_untrusted,
     decode_descriptor_untrusted,
     decode_hello_untrusted,
@@ -141,9 +142,6 @@ OVERFLOW_USER: Final = 65_534
 YOUNGEST: Final = 4
 """The regions of the common segment that are tried before a new one. A member whose program keeps
 no array frees a contribution one or two steps later."""
-
-MOST_LOOKS: Final = 8
-"""The most looks into the cells of notices at a time. An honest peer leaves two to skip."""
 
 _CREDENTIALS: Final = Struct("3i")
 _DESCRIPTOR_WIDTH: Final = 4
@@ -354,12 +352,13 @@ class OutboundSegment:
         self._wake()
 
     def post(self, parts: Parts) -> bool:
-        """Send a contribution as a notice; return False if that is impossible.
-
-        The steps of a group see to it that the peer no longer needs the notice before the last one.
-        """
+        """Send a contribution as a notice; return False if there is no cell or no room for it."""
         common, step = self._common, parts.step
-        if common is None or step is None or (region := common.store(parts, self)) is None:
+        if common is None or step is None:
+            return False
+        if (self._posted - self._words[NOTICED]) % COUNTS >= CELLS:
+            return False
+        if (region := common.store(parts, self)) is None:
             return False
         self._posted += 1
         write_notice(self._view, self._words, self._posted, region, step)
@@ -480,14 +479,13 @@ class InboundSegment:
     def take_notice_untrusted(self, least: int, before: float) -> tuple[Region, memoryview] | None:
         """Take the next notice, and return the same as ``open_untrusted``.
 
-        Return None if there is none, or its number is not below ``before``. Skip overwritten
-        notices, and those with numbers below ``least``. Raises ``RemoteError`` if the notice is
-        malformed.
+        Return None if there is none, or its number is not below ``before``. Skip the notices with
+        numbers below ``least``. Raises ``RemoteError`` if the notice is malformed.
         """
         found = self._find_notice(least)
         if found is None or found[1] >= before:
             return None
-        self._noticed += 1
+        self._pass_notice()
         region = check_region_untrusted(found[0], self._sizes, self._max_message)
         payloads = self._payloads[region.slot >= COMMON]
         return region, payloads[region.start : region.start + region.size]
@@ -496,29 +494,24 @@ class InboundSegment:
         """Return the region, unchecked, and the number of the next notice from ``least`` on."""
         if self.is_closed:
             return None
-        words = self._words
-        # The cells of a peer that writes nonsense are looked at a few times, and not for ever.
-        for _ in range(MOST_LOOKS):
+        for _ in range(CELLS):
             count = self._noticed + 1
-            cell = NOTICES + count % 2 * NOTICE_WORDS
-            ahead = (words[cell] - count) % COUNTS
-            if ahead > COUNTS // 2:
-                # The cell has the notice before the last one, or none.
+            cell = cell_of(count)
+            if self._words[cell] != count % COUNTS:
                 break
-            if ahead:
-                # The notice was overwritten: its step is over.
-                self._noticed += 1
-                continue
-            found = read_notice_untrusted(self._view, count)
-            if words[cell] != count % COUNTS:
-                # It was overwritten just now.
-                continue
+            found = read_notice_untrusted(self._view, cell)
             if found[1] >= least:
                 return found
-            self._noticed += 1
+            self._pass_notice()
             with suppress(RemoteError):
                 self.free(check_region_untrusted(found[0], self._sizes, self._max_message))
+        # A notice that comes now wakes the reader, if one waits.
         return None
+
+    def _pass_notice(self) -> None:
+        """Give the cell of the next notice back to the peer."""
+        self._noticed += 1
+        self._words[NOTICED] = self._noticed % COUNTS
 
     def await_entry(self) -> bool:
         """Have the peer wake this side for the next entry. Return False if one is there already."""

@@ -13,6 +13,7 @@ import trio.testing
 
 import sphtp
 from sphtp.config import ChannelSettings
+from sphtp.core.group.machine import GroupMachine
 from sphtp.core.group.messages import contribution_head
 from sphtp.core.packing import Parts, pack_parts
 from sphtp.errors import (
@@ -457,7 +458,7 @@ async def driven(monkeypatch: pytest.MonkeyPatch):
             await together(partial(group.exchange, SMALL), partial(other.exchange, SMALL))
         here, there = channels[group.members[1].id], channels[group.members[0].id]
         here.stop_waiting()
-        yield group, here, there
+        yield those, group, here, there
 
 
 def contribution(step: int) -> Parts:
@@ -469,7 +470,7 @@ def contribution(step: int) -> Parts:
 async def test_a_notice_that_comes_after_a_look_is_taken_before_what_follows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with driven(monkeypatch) as (group, here, there):
+    async with driven(monkeypatch) as (_, group, here, there):
         first, take_notice, posted = group.step, ServiceChannel.take_notice, list[bool]()
 
         def take(channel: ServiceChannel, least: int, before: float):
@@ -488,10 +489,31 @@ async def test_a_notice_that_comes_after_a_look_is_taken_before_what_follows_it(
         assert posted == [True]
 
 
+async def test_a_notice_behind_a_lost_contribution_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shell_group, "LEAVING_TIME", 0.01)
+    async with driven(monkeypatch) as (those, group, _, there):
+        step = group.step
+
+        async def die() -> None:
+            # The contribution to this step was in a packet. The process sends nothing at its end.
+            assert there.post_notice(contribution(step + 1))
+            for method in ("die", "leave"):
+                monkeypatch.setattr(GroupMachine, method, lambda *_: None)
+            those.kill(names(group)[1])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(die)
+            with pytest.raises(MemberDiedError) as caught:
+                await group.exchange(SMALL)
+        assert caught.value.step == step
+
+
 async def test_more_contributions_in_the_ring_than_are_taken_at_a_time_wake_a_member(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with driven(monkeypatch) as (group, _, there):
+    async with driven(monkeypatch) as (_, group, _, there):
         first = group.step
         for step in range(first, first + 100):
             there.hold_nowait(contribution(step))

@@ -901,17 +901,18 @@ async def test_a_notice_is_taken_when_its_number_is_wanted():
 
 async def test_notices_of_steps_that_are_over_are_skipped_and_their_regions_are_free():
     (sender,), (receiver,) = notices()
-    for number in (1, 2):
+    for number in range(0, 300, 3):
         assert sender.post(for_many(b"a", 3 * PAGE, number))
-    assert receiver.has_notice(2)
-    assert read(receiver, 3, math.inf) is None
-    for number in range(3, 50):
-        # Of three, the first was overwritten.
-        assert sender.post(for_many(b"b", 8, 10 * number))
-        assert sender.post(for_many(b"c", 8, 10 * number + 1))
-        assert sender.post(for_many(b"d", 8, 10 * number + 2))
-        assert read(receiver, 10 * number, math.inf) == b"c" * 8
-        assert read(receiver, 10 * number, math.inf) == b"d" * 8
+        assert sender.post(for_many(b"b", 3 * PAGE, number + 1))
+        # There is no third cell.
+        assert not sender.post(for_many(b"c", 8, number + 2))
+        assert read(receiver, number + 1, math.inf) == b"b" * 3 * PAGE
+        assert read(receiver, number + 1, math.inf) is None
+    for number in (1000, 1001):
+        assert sender.post(for_many(b"a", 8, number))
+    assert not receiver.has_notice(1002)
+    assert sender.post(for_many(b"c", 8, 1002))
+    assert receiver.has_notice(1002)
     close_all(sender, receiver)
 
 
@@ -923,14 +924,14 @@ async def test_nonsense_in_the_cells_of_notices_opens_nothing(word: int):
         segment = InboundSegment((file,), SegmentTerms(b"m" * 16, size), PAGE)
         start = 4 * NOTICES
         memory[start : start + 8 * NOTICE_WORDS] = word.to_bytes(4, "little") * 2 * NOTICE_WORDS
-        words = memory[:DATA_START]
+        freed = memory[: 4 * SLOTS]
         for least in (0, 2**63, 2**64 - 1):
             segment.has_notice(least)
             for _ in range(8):
                 with suppress(RemoteError):
                     assert segment.take_notice_untrusted(least, math.inf) is None
         # Also what is skipped frees no region that cannot be.
-        assert memory[:DATA_START] == words
+        assert memory[: 4 * SLOTS] == freed
         segment.close()
 
 

@@ -38,11 +38,10 @@ much as an entry. It may overtake messages of the lanes, so the receiver takes i
 for its number. It looks once more after it has read ``HEAD``, and takes the notice before the
 entries: the sender may have posted it, and then sent its next contribution in the ring.
 
-Two cells, used in turn, are enough. Let a, b and c be the next steps for which a member posts
-notices to another one. It ends b with the contribution of the other member, which that one makes
-after the end of a; or the other member no longer takes part in b, and needs neither. So when the
-notice of c replaces that of a, the receiver no longer needs the latter. A receiver that finds a
-later notice in a cell skips those before.
+There are two cells, used in turn. The receiver counts the notices that it has taken or skipped, and
+the sender writes into a cell only when its last notice is one of these. Otherwise the contribution
+goes another way. In lock step that is rare: a member ends a step with the contribution of the other
+member, which that one makes after the end of its step before.
 
 **Allocation.** The sender alone allocates, and its ledger is in its own memory: ``RegionLedger``.
 The receiver writes one word of shared memory for each region: the generation of the region that it
@@ -106,8 +105,12 @@ WAITS: Final = SLOTS + 32
 
 NOTICES: Final = SLOTS + 64
 NOTICE_WORDS: Final = 16
-"""The first word of the notices, and the words from the first notice to the second, so that each is
-in a cache line of its own. The word at its start counts the notices up to this one, from 1 on."""
+CELLS: Final = 2
+"""The first word of the notices, and the words and the number of their cells: each is a cache line.
+The word at its start counts the notices up to this one, from 1 on."""
+
+NOTICED: Final = NOTICES + CELLS * NOTICE_WORDS
+"""The word that counts the notices that the receiver has taken or skipped."""
 
 COUNTS: Final = 1 << 32
 """The modulus of the counts of entries, and of notices."""
@@ -249,19 +252,23 @@ def read_entry_untrusted(view: memoryview, number: int, marker: bytes) -> tuple[
     return lane, message_id, marker + entry[:FIELDS_SIZE]
 
 
+def cell_of(count: int) -> int:
+    """Return the first word of the cell of the notice with this ``count``."""
+    return NOTICES + count % CELLS * NOTICE_WORDS
+
+
 def write_notice(
     view: memoryview, words: memoryview, count: int, region: "Region", number: int
 ) -> None:
     """Write the notice with this ``count`` into its cell."""
-    word = NOTICES + count % 2 * NOTICE_WORDS
+    word = cell_of(count)
     _NOTICE.pack_into(view, WORD * (word + 1), *region, number)
     # The receiver reads the rest when it sees the count.
     words[word] = count % COUNTS
 
 
-def read_notice_untrusted(view: memoryview, count: int) -> tuple["Region", int]:
-    """Return the region and the number of the notice with this ``count``; neither is checked."""
-    word = NOTICES + count % 2 * NOTICE_WORDS
+def read_notice_untrusted(view: memoryview, word: int) -> tuple["Region", int]:
+    """Return the region and the number of the notice in a cell; neither is checked."""
     slot, generation, start, size, number = _NOTICE.unpack_from(view, WORD * (word + 1))
     return Region(slot, generation, start, size), number
 
