@@ -1,16 +1,10 @@
 """The script that profiles one process of a measurement."""
 
-import importlib.util
-from pathlib import Path
-
 from click.testing import CliRunner
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "profile_channel.py"
-SPEC = importlib.util.spec_from_file_location("profile_channel", SCRIPT)
-assert SPEC is not None
-assert SPEC.loader is not None
-profile_channel = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(profile_channel)
+from tests.scripts import load_script
+
+profile_channel = load_script("benchmarks/profile_channel.py")
 
 
 def test_a_role_without_another_side_is_a_wrong_argument() -> None:

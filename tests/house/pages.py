@@ -1,6 +1,5 @@
 """The documents as tests see them: pages, their sections, and the fenced blocks in those."""
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -8,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
+
+from tests.scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -104,12 +105,6 @@ def _fenced(text: str, language: str, first_line: int) -> Iterator[tuple[int, st
             yield line, re.sub(rf"^{fence['indent']}", "", fence["text"], flags=re.M)
 
 
-@cache
 def load_tool(name: str) -> ModuleType:
     """Import a generator of pages, which is part of the documents and of no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(f"docs/tools/{name}.py")

@@ -1,16 +1,10 @@
 """A reader of an announcement, its answer or a heartbeat meets each file once or twice."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "trace_announce.py"
-SPEC = importlib.util.spec_from_file_location("trace_announce", SCRIPT)
-assert SPEC is not None
-assert SPEC.loader is not None
-trace_announce = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(trace_announce)
+from tests.scripts import load_script
+
+trace_announce = load_script("benchmarks/trace_announce.py")
 
 MOST_ENTRIES = 2
 

@@ -1,14 +1,8 @@
 """Tests stay at the border of the core: few know how it is made; none touches what is private."""
 
-import importlib.util
-from pathlib import Path
+from tests.scripts import load_script
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "border.py"
-SPEC = importlib.util.spec_from_file_location("border", SCRIPT)
-assert SPEC is not None
-assert SPEC.loader is not None
-border = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(border)
+border = load_script("benchmarks/border.py")
 
 
 def test_few_modules_of_tests_know_internals_and_none_names_what_is_private() -> None:

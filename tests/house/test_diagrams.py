@@ -1,31 +1,16 @@
 """Every table of the core has a page, and the page says what the table says."""
 
 import importlib
-import importlib.util
 import pkgutil
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import sphtp.core
 from sphtp.core.fsm import Machine
+from tests.scripts import load_script
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load_tool() -> ModuleType:
-    """Import the generator, which is part of the documents and of no package."""
-    path = ROOT / "docs" / "tools" / "state_machines.py"
-    spec = importlib.util.spec_from_file_location("state_machines", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = load_tool()
+TOOL = load_script("docs/tools/state_machines.py")
 
 
 @pytest.mark.plain  # mypyc 2.4.1 leaves out the docstrings of modules

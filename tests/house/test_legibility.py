@@ -1,17 +1,13 @@
 """The tree is read bottom up, and things are found by the words that an engineer knows."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "legibility.py"
-SPEC = importlib.util.spec_from_file_location("legibility", SCRIPT)
-assert SPEC is not None
-assert SPEC.loader is not None
-legibility = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(legibility)
+from tests.scripts import ROOT, load_script
+
+legibility = load_script("benchmarks/legibility.py")
 
 MOST_LAYERS = 8
 MOST_IMPORTS_OF_CONTROL = 110
@@ -81,7 +77,7 @@ def test_each_term_of_the_field_is_found_where_the_thing_is(
 
 
 def test_a_docstring_defines_by_a_noun() -> None:
-    tops = (legibility.PACKAGE, legibility.SERVER, SCRIPT.parents[1] / "client", SCRIPT.parent)
+    tops = (legibility.PACKAGE, legibility.SERVER, ROOT / "client", ROOT / "benchmarks")
     lines = [
         f"{path.name}: {line.strip()}"
         for top in tops
