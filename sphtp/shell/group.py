@@ -20,14 +20,14 @@ task sleeps; and when the next step begins, if the program computes.
 **Copies.** A contribution is copied from the caller's memory once, into the segment that all peers
 on this host read, or once for each peer if that segment is full: see the notices of
 ``core.channel.shared_memory``. It is copied again only if a peer may still need it when the step is
-over. A received array stays in its segment as long as
-others may lack it, and is copied once, for the program. A contribution of less than 16 KiB is
-copied out of the segment at once: to free its region later costs more. In a group of two, nobody
-else can lack a contribution. So its region is free at the end of the step, and the next one is
-written to the same memory, which is in the caches. Each further copy of 400 kB would cost a fifth
-of a step of two workers, because fresh memory of that size costs a hundred page faults. So the copy
-goes into the memory of an earlier array that the program has dropped. With ``array_views`` there is
-no such copy: the program reads the memory to which the peer wrote.
+over. A received array stays in its segment as long as others may lack it, and is copied once, for
+the program. A contribution of less than 16 KiB is copied out of the segment at once: to free its
+region later costs more. In a group of two, nobody else can lack a contribution. So its region is
+free at the end of the step, and the next one is written to the same memory, which is in the caches.
+Each further copy of 400 kB would cost a fifth of a step of two workers, because fresh memory of
+that size costs a hundred page faults. So the copy goes into the memory of an earlier array that the
+program has dropped. With ``array_views`` there is no such copy: the program reads the memory to
+which the peer wrote.
 """
 
 import math
@@ -780,10 +780,9 @@ class LockstepGroup(ScopedService):
         return self._steps.opened is None or self._machine.wants_state
 
     def _take_or_await(self) -> bool:
-        """Have a member wake this one for the step, or take the messages of it that have arrived.
+        """Have one of the members that the step lacks wake this one, or all before it has begun.
 
-        It is one of those that the step lacks; before the step has begun, it may be any member.
-        Return true if anything was taken.
+        If messages of such a member have arrived already, take them, and return true.
         """
         opened = self._steps.opened
         if opened is not None and not opened.is_begun:

@@ -29,6 +29,7 @@ from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.feed import Feed
 from sphtp.shell.group import GroupMember, LockstepGroup, MemberDied, MemberJoined, MemberLeft
 from sphtp.shell.lifetime import running
+from sphtp.shell.loop import Readers
 from sphtp.shell.shared_memory import OutboundSegment
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import BRIEFLY, counted_time
@@ -439,6 +440,20 @@ async def test_contributions_keep_their_order_whichever_way_they_go(
         monkeypatch.setattr(ServiceChannel, "hold_nowait", perhaps_hold)
         await together(*(partial(run, group, 400) for group in groups))
     assert min(ways.values()) > 100
+
+
+async def test_a_member_that_finds_the_contributions_of_all_others_does_not_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with party(replace(BRIEFLY, busy_poll=0.01)) as those:
+        first, last = await those.join_all("a", "b")
+        for _ in range(150):
+            await together(partial(first.exchange, SMALL), partial(last.exchange, SMALL))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first.exchange, SMALL)
+            await until(lambda: last.missing is None and first.missing == (first.members[1],))
+            monkeypatch.setattr(Readers, "poll", None)
+            assert len(await last.exchange(SMALL)) == 2
 
 
 @asynccontextmanager

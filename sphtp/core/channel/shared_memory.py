@@ -52,9 +52,9 @@ Each allocation of a slot has a new generation, so that the word of an earlier o
 **One copy for all.** A payload for several peers, such as a member's contribution to a step, would
 be copied once for each. So a node that sends such messages has a *common segment*, which its peers
 may read and not write. The payload is copied into a region of it once, and each peer gets a
-descriptor of that region. The slots of common regions are numbered from ``COMMON`` on, and each
-peer frees them by words in the segment of its channel. The sender takes the region back when all
-peers have freed it.
+descriptor of that region, or a notice. The slots of common regions are numbered from ``COMMON`` on,
+and each peer frees them by words in the segment of its channel. The sender uses the region again
+when all peers have freed it.
 
 **Trust.** A descriptor comes from the peer: its region has to lie within the segment, and its size
 within ``max_message``. The peer may change the bytes while they are read, so a reader copies bytes

@@ -361,7 +361,7 @@ class Outbox:
 
     def _cost(self, messages: Iterable[BusMessage]) -> float:
         sent = Counter(it.data[:4] for it in messages if it.audience is BusAudience.CLIENTS)
-        # Each client subscribes to one of these two topics, and to one shard.
+        # Each client subscribes to one of these two topics and, unless it is older, to one shard.
         received = max(sent[_TO_ALL], sent[_TO_RESTRICTED]) + max(sent[it] for it in _TO_SHARDS)
         filtered = sent.total() - received
         return (received * _MESSAGE_COST + filtered * _FILTER_COST) * len(self._records)

@@ -15,13 +15,13 @@ FEATURES = 0
 RESTRICTED = 1
 """The feature bit of a client that does not subscribe to ``EVERYBODY``."""
 
-SHARDED = 4
-"""The feature bit of a client that subscribes to the topic of its shard."""
-
 STUN = 2
 """The feature bit of a server that answers STUN at the UDP port with the number of its ``pub``
 port.
 """
+
+SHARDED = 4
+"""The feature bit of a client that subscribes to the topic of its shard."""
 
 USER_COMMANDS = 0x0100
 """The first command of the application; lower ones belong to the protocol."""
